@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from npusim.explore.campaign import campaign_of
-from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.explore.search import Evolution
 from npusim.explore.spaces import load_space
 from npusim.metrics import admitted, objectives
+from npusim.studies.pareto import front, hypervolume_shares
 
 EVALUATIONS = (1_000, 10_000)
 _BLOCK = 20_000
@@ -164,8 +164,6 @@ def rows(name: str, samplers: Sequence[str], seeds: int) -> list[str]:
     sizes, objectives_, good = table_of(SPACES[name])
     best = objectives_[good].T
     best = best[:, front(best)]
-    corner, unit = corner_of(best), corner_of_unit(3)
-    whole = hypervolume(scaled(best, corner), unit)
     print(f"{name}: {len(good):,} points, {best.shape[1]:,} on the exact front", flush=True)
     print(f"  evaluated in {time.process_time() - start_s:.0f} s of processor time", flush=True)
     logarithms = np.log(np.where(good[:, None], objectives_, np.exp(_BEYOND)))
@@ -185,7 +183,7 @@ def rows(name: str, samplers: Sequence[str], seeds: int) -> list[str]:
             for seed in range(seeds):
                 numbers = number(run(sizes, lambda points: logarithms[number(points)], budget, seed))[:budget]
                 kept = objectives_[numbers[good[numbers]]].T
-                shares.append(hypervolume(scaled(kept[:, front(kept)], corner), unit) / whole)
+                shares += hypervolume_shares([kept], best)
             seconds = (time.process_time() - start_s) / seeds
             low, middle, high = np.quantile(shares, (0.0, 0.5, 1.0))
             cells.append(f"{middle:.4f} ({low:.4f} to {high:.4f}), {seconds:.2g} s")

@@ -1,6 +1,7 @@
 """Speed of the MAC grid's equations on one core: a sweep runs them some ten billion times.
 
-The twin of the tests does the same work stencil by stencil, to show what the compiled equations are for.
+The twin of the tests does the same work register tile by register tile, to show what the compiled equations
+are for.
 """
 
 from importlib import import_module

@@ -85,6 +85,28 @@ METRICS: dict[str, Metric] = {
     )
 }
 
+HEADINGS = {
+    "compilations": "compiled",
+    "dram_bytes": "DRAM",
+    "grid_utilisation": "grid",
+    "missed_share": "missed",
+    "power_w": "power",
+    "precision": "format",
+    "skipped_share": "skipped",
+    "speedup_throughput": "speed-up",
+    "step_speedup": "step",
+    "techniques": "stack",
+}
+"""Headings of columns by key, where the words of the key would not do."""
+FORMATS = {
+    "compilations": "{}x",
+    "lost_edges": "{:.0%}",
+    "missed_share": "{:.2%}",
+    "padding": "{:.0%}",
+    "skipped_share": "{:.0%}",
+}
+"""Formats of quantities by key, where three digits with the unit of the key would not do."""
+
 if TYPE_CHECKING:
     MetricName = str
 else:

@@ -142,7 +142,7 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
         pixels = op.out_w * op.out_h
         out_bytes = (op.bands or op.batch) * pixels * op.out_c * op.c_item
         if op.dpu_operation in PRODUCTS:
-            wide, area = cost.stencil_channels, cost.stencil_pixels
+            wide, area = cost.register_tile_channels, cost.register_tile_pixels
             reduced = op.in_c * op.kernel_w * op.kernel_h
             a_reads = pixels * reduced * op.a_item * math.ceil(op.out_c / wide)
             b_reads = op.out_c * reduced * op.b_item * math.ceil(pixels / area)

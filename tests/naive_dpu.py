@@ -1,15 +1,15 @@
-"""The slow, obvious twin of the MAC grid's equations: stencil by stencil, in plain Python.
+"""The slow, obvious twin of the MAC grid's equations: register tile by register tile, in plain Python.
 
-`npusim.cost.grid`, `npusim.cost.grid` and `npusim.cost.grid` cost the few kinds of stencils that exist
-and multiply; here every stencil of a workload is visited in the order in which the grid works on it. ``p`` is
-an object with the fields ``dpu_...`` of a row of the architecture table.
+`npusim.cost.grid`, `npusim.cost.grid` and `npusim.cost.grid` cost the few kinds of register tiles that exist
+and multiply; here every register tile of a workload is visited in the order in which the grid works on it.
+``p`` is an object with the fields ``dpu_...`` of a row of the architecture table.
 """
 
 import math
 from collections.abc import Iterator
 from typing import Any
 
-Stencil = tuple[int, float, int, float]  # pixel groups, pixels, channel groups, channels
+RegisterTile = tuple[int, float, int, float]  # pixel groups, pixels, channel groups, channels
 Zeros = tuple[float, float, float, float]  # densities of activations and weights, the same of their granules
 
 DENSE: Zeros = (1.0, 1.0, 1.0, 1.0)
@@ -28,8 +28,10 @@ def pieces(total: float, size: float) -> Iterator[float]:
         total -= size
 
 
-def image_stencils(p: Any, out_w: float, out_h: float, out_c: float, mode: int) -> Iterator[Stencil]:
-    """Visit the stencils of an image: for each area of pixels, all blocks of channels."""
+def image_register_tiles(
+    p: Any, out_w: float, out_h: float, out_c: float, mode: int
+) -> Iterator[RegisterTile]:
+    """Visit the register tiles of an image: for each area of pixels, all blocks of channels."""
     lanes_w, lanes_h = p.dpu_pixel_lanes_w, p.dpu_pixel_lanes_h
     across, down = p.dpu_mode_w[mode], p.dpu_mode_h[mode]
     wide_and_tall = []  # the full areas first, then the right edge, the bottom edge, the corner
@@ -43,8 +45,8 @@ def image_stencils(p: Any, out_w: float, out_h: float, out_c: float, mode: int) 
             yield groups, wide * tall, math.ceil(channels / p.dpu_channel_lanes), channels
 
 
-def folded_stencils(p: Any, m: float, n: float, mode: int) -> Iterator[Stencil]:
-    """Visit the stencils of a product whose rows are folded to groups of pixels."""
+def folded_register_tiles(p: Any, m: float, n: float, mode: int) -> Iterator[RegisterTile]:
+    """Visit the register tiles of a product whose rows are folded to groups of pixels."""
     lanes = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h
     across, down = p.dpu_mode_w[mode], p.dpu_mode_h[mode]
     for pixels in pieces(m, across * down * lanes):
@@ -56,7 +58,7 @@ def folded_stencils(p: Any, m: float, n: float, mode: int) -> Iterator[Stencil]:
 
 
 def write_back(p: Any, pixels: float, channels: float, item: float, write_tiles: float) -> float:
-    """Cycles in which a stencil's outputs leave, in whole words of SRAM."""
+    """Cycles in which a register tile's outputs leave, in whole words of SRAM."""
     words = math.ceil(channels * item / p.dpu_sram_word_bytes)
     rate = p.dpu_drain_bytes_per_port_cycle * p.dpu_write_ports
     rate *= p.dpu_broadcast_rate if write_tiles > 1 else 1
@@ -99,10 +101,10 @@ FORMATS = (0.5, 1, 2, 4)
 
 
 def grid_cycles(
-    p: Any, stencils: list[Stencil], taps: float, in_bytes: float, items: tuple[float, float, float],
-    mode: int, write_tiles: float, zeros: Zeros,
+    p: Any, register_tiles: list[RegisterTile], taps: float, in_bytes: float, items: tuple[float, float,
+    float], mode: int, write_tiles: float, zeros: Zeros,
 ) -> float:  # fmt: skip
-    """Cycles of a list of stencils; ``items`` are the bytes of an activation, a weight and an output."""
+    """Cycles of register tiles; ``items`` are the bytes of an activation, a weight and an output."""
     steps = taps * math.ceil(in_bytes / p.dpu_mac_bytes_per_cycle[FORMATS.index(items[0])])
     reads = taps * math.ceil(in_bytes / p.dpu_feed_piece_bytes)
     ports, piece = p.dpu_read_ports, p.dpu_feed_piece_bytes
@@ -116,16 +118,16 @@ def grid_cycles(
     totals = []
     for computing, act_feed, weight_feed, exposed in paces(p, zeros, items[1]):
         total, drains, last = start, [], 0.0
-        for groups, pixels, channel_groups, channels in stencils:
+        for groups, pixels, channel_groups, channels in register_tiles:
             macs = steps * groups * channel_groups * computing
             feed = steps * walk
             feed += reads * (groups * pixels_read * act_feed + channel_groups * weights_read * weight_feed)
-            compute = p.dpu_stencil_cycles + max(macs, feed)
+            compute = p.dpu_register_tile_cycles + max(macs, feed)
             drain = write_back(p, pixels, channels, items[2], write_tiles)
             last = max(compute, drain) + exposed * min(compute, drain)
             total += last
             drains.append(drain)
-        totals.append(total + max(drains[-1], drains[0] - last))  # the first stencil is the largest
+        totals.append(total + max(drains[-1], drains[0] - last))  # the first register tile is the largest
     return min(totals)
 
 
@@ -137,8 +139,8 @@ def conv_cycles(
     taps = kernel[0] * kernel[1]
     if out_h % p.dpu_pixel_lanes_h == 1 and any(pads):
         taps = max(1.0, taps - p.dpu_lone_row_taps)
-    stencils = list(image_stencils(p, out_w, out_h, out_c, mode))
-    return grid_cycles(p, stencils, taps, in_c * items[0], items, mode, write_tiles, zeros)
+    register_tiles = list(image_register_tiles(p, out_w, out_h, out_c, mode))
+    return grid_cycles(p, register_tiles, taps, in_c * items[0], items, mode, write_tiles, zeros)
 
 
 def matmul_mode_cycles(
@@ -146,8 +148,10 @@ def matmul_mode_cycles(
     zeros: Zeros,
 ) -> float:  # fmt: skip
     """Cycles of a product in one mode; only the first skips zeros."""
-    stencils = list(folded_stencils(p, m, n, mode))
-    return grid_cycles(p, stencils, 1, k * items[0], items, mode, write_tiles, zeros if mode == 0 else DENSE)
+    register_tiles = list(folded_register_tiles(p, m, n, mode))
+    return grid_cycles(
+        p, register_tiles, 1, k * items[0], items, mode, write_tiles, zeros if mode == 0 else DENSE
+    )
 
 
 def block_reads(p: Any) -> float:
@@ -192,15 +196,15 @@ def maxpool_cycles(
     p: Any, out_w: float, out_h: float, channels: float, kernel: tuple[float, float], item: float, mode: int,
     write_tiles: float,
 ) -> float:  # fmt: skip
-    """Cycles of max pooling: block by block of channels, stencil by stencil of pixels."""
+    """Cycles of max pooling: block by block of channels, register tile by register tile of pixels."""
     taps = kernel[0] * kernel[1]
     cost = p.dpu_pool_tap_cost * (p.dpu_pool_few_slots_cost if mode > 0 else 1)
     one_block = p.dpu_mode_c[mode] * p.dpu_channel_lanes
     total = p.dpu_startup_cycles + (p.dpu_broadcast_cycles if write_tiles > 1 else 0)
     for _ in range(math.ceil(channels * item / p.dpu_channelwise_block_bytes)):
         total += p.dpu_channelwise_start_cycles
-        for groups, *_ in image_stencils(p, out_w, out_h, one_block, mode):
-            per_tap = groups * cost + p.dpu_pool_stencil_cost
+        for groups, *_ in image_register_tiles(p, out_w, out_h, one_block, mode):
+            per_tap = groups * cost + p.dpu_pool_register_tile_cost
             total += block_reads(p) * (taps * per_tap + groups * p.dpu_depthwise_group_cost)
     return total
 

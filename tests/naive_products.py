@@ -2,7 +2,7 @@
 cleverness.
 
 All tables are NumPy arrays over (row blocks, column blocks, chunks), counted 1, 2, 3 ... up to single
-stencils.
+register tiles.
 """
 
 import copy
@@ -99,7 +99,10 @@ def tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int, pie
     zeros = (op.a_density, op.b_density, op.a_block_density, 1.0)
     items = (op.a_item, op.b_item, op.c_item)
     if op.dpu_operation == DpuOperation.MATMUL:
-        return naive_dpu.matmul_mode_cycles(arch, rows, op.in_c, channels, items, mode, 1.0, zeros)
+        cycles = naive_dpu.matmul_mode_cycles(arch, rows, op.in_c, channels, items, mode, 1.0, zeros)
+        if op.triangle:  # blocks above the diagonal are read from those below, against their rows
+            cycles = 0.5 * cycles + 0.5 * cycles / arch.symg_transposed_rate
+        return cycles
     tall = rows if piece.whole_rows else piece.rows
     deep = channels if piece.whole_channels else piece.channels
     image, kernel = (piece.width, tall, deep, op.in_c), (op.kernel_w, op.kernel_h)
@@ -312,7 +315,7 @@ def _line_tilings(
     arch: Any, op: Any, rows: float, channels: float, piece: Any, line: Any, spread: dict[str, Any],
     free: float, kept: float, parts: _Parts | None = None,
 ) -> list[Choice]:  # fmt: skip
-    """Every tiling whose blocks of outputs have whole groups of pixel lanes, not whole stencils."""
+    """Every tiling whose blocks of outputs have whole groups of pixel lanes, not whole register tiles."""
     columns = parts.size if parts else channels
     s, found = sized(arch, op, rows, columns, line), []
     s.spilled *= channels / (s.columns * piece.channels) if parts else 1.0
@@ -378,7 +381,7 @@ def _costed(
         table |= {"sram_peak_bytes": spread["tiles"] * needed[fits] + kept}
         keep = table.pop("possible")
         table = {name: np.broadcast_to(column, keep.shape)[keep] for name, column in table.items()}
-        area = {"stencil_pixels": piece.area, "stencil_channels": piece.wide, "fine": piece.fine}
+        area = {"register_tile_pixels": piece.area, "register_tile_channels": piece.wide, "fine": piece.fine}
         area |= {"buffers": 1 if pauses > 1 else 2}
         found += _rows(table, **spread, **area, order=order, strips=s.strips, row_pieces=row_parts * s.rows)
     return found

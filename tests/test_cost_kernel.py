@@ -143,7 +143,7 @@ def test_the_busiest_tile_of_a_triangle_has_its_share_of_whole_blocks(row_and_op
     twins = naive_triangle.choices_once(record(arch), record(op))
     assert len(twins) >= 9
     for twin in twins:
-        pixels = min(op["out_w"], twin.stencil_pixels)
+        pixels = min(op["out_w"], twin.register_tile_pixels)
         channels = tile_share(arch, op, int(twin.split))[2]
         sharing = float(twin.tiles) if twin.split == Split.ROWS else 1.0
         cycles = _triangle_cycles(arch, op, pixels, channels, twin.mode, sharing)

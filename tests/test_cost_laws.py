@@ -193,8 +193,10 @@ def check_growth(row: Any, op: Any, steps: tuple[int, int, int]) -> None:
 
 @given(row_and_op=tight_products(triangle=True))
 @settings(max_examples=60)
-def test_a_triangle_never_moves_more_than_the_dense_matrix(row_and_op):
+def test_a_triangle_that_is_read_at_full_rate_never_moves_more_than_the_dense_matrix(row_and_op):
     row, op = row_and_op
+    row["npu"]["symg_transposed_rate"] = 1.0
+    row.derive()
     dense = np.array([op])[0]
     dense["triangle"] = 0
     with_triangle, _ = cost(row, np.array([op]))
@@ -202,6 +204,24 @@ def test_a_triangle_never_moves_more_than_the_dense_matrix(row_and_op):
     assume(np.isfinite(without[0]["latency_s"]))
     assert with_triangle[0]["dram_bytes"] <= without[0]["dram_bytes"]
     assert with_triangle[0]["latency_s"] <= without[0]["latency_s"]
+
+
+@given(row_and_op=tight_products(triangle=True), rate=st.floats(0.05, 1.0))
+@settings(max_examples=60)
+def test_transposed_reads_slow_the_grid_in_each_way_to_fetch_a_triangle(row_and_op, rate):
+    """Half of the uses of a stored triangle's blocks are transposed, however often a block is fetched."""
+    row, op = row_and_op
+    plain, slow = (np.array([op])[0] for _ in range(2))
+    plain["triangle"] = 0
+    row["npu"]["symg_transposed_rate"] = rate
+    row["npu"]["sram_tile_bytes"] = 1e9
+    for sides in ("a", "b", "c"):  # the grid sets the pace
+        for each in (plain, slow):
+            each[f"{sides}_dram_bytes"] = each["a_triangle_bytes"] = each["extra_dram_bytes"] = 0.0
+    row.derive()
+    dense, _ = cost(row, np.array([plain]))
+    stored, _ = cost(row, np.array([slow]))
+    assert stored[0]["dpu_s"] * ROUNDING >= dense[0]["dpu_s"] * (0.5 + 0.5 / rate)
 
 
 @given(st.data())

@@ -301,7 +301,7 @@ class TestSilicon:
                 3.0,
                 1,
                 4794,
-            ),  # the same stencils, fewer pixel slots to walk
+            ),  # the same register tiles, fewer pixel slots to walk
             ("npu3720", (28.0, 3.0, 96.0), 96.0, 3.0, 0, 5835),
             ("npu4000", (28.0, 7.0, 64.0), 256.0, 1.0, 0, 2052),
             ("npu4000", (28.0, 7.0, 64.0), 256.0, 1.0, 1, 2044),

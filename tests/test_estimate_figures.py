@@ -9,12 +9,13 @@ from naive_event import integral
 from strategies import convolutions, graphs, machines, runs
 
 import npusim
+from npusim.arch import load_soc, soc_names
 from npusim.cli.program import run
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.event import run_events
 from npusim.engines.timeline import power
 from npusim.errors import InfeasibleError
-from npusim.mapping import map_graph
+from npusim.mapping import Run, map_graph
 from npusim.ops import TensorKind
 from npusim.scenario import Scenario
 from npusim.workloads import load_workload
@@ -108,6 +109,44 @@ def test_an_estimate_keeps_its_laws(workload, stack, device, hint):
     check_roofline(estimate)
     check_mapping(estimate, scenario.mapped)
     assert estimate.dram_bytes >= compulsory_bytes(scenario.graph) / ROUNDING
+
+
+ARRAYS = [name for name in soc_names() if any(a.dpu.array for a in load_soc(name).array_devices.values())]
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+@pytest.mark.parametrize("soc", ARRAYS)
+def test_no_operator_of_a_machine_of_arrays_is_above_its_ceiling(soc, precision):
+    network = load_workload("resnet-50", [f"workload.precision={precision}"])
+    try:
+        estimate = mapped_estimate(Scenario(network, soc).mapped)
+    except InfeasibleError:  # an array without the format
+        return
+    check_roofline(estimate)
+    assert 0.0 <= estimate.grid_utilisation <= ROUNDING
+
+
+def test_the_ceiling_of_an_array_counts_its_processing_elements():
+    """TPU v1: 65,536 PEs at 700 MHz (Jouppi et al., ISCA 2017: 92 TOPS)."""
+    roofline = mapped_estimate(Scenario(network("resnet-50"), "tpu-v1").mapped).roofline
+    (ceiling,) = [c for c in roofline.ceilings if c.unit == "tpu.dpu" and c.ops_per_s]
+    assert ceiling.ops_per_s == 65536 * 2 * 700e6
+
+
+@given(
+    st.sampled_from(["weight_stationary", "output_stationary", "kcp_ws", "nlr", "row_stationary"]),
+    st.sampled_from(["2", "4"]), st.sampled_from(["1", "4"]), st.sampled_from(["16 B", "64 B"]),
+    st.one_of(graphs(), convolutions()),
+)  # fmt: skip
+@settings(max_examples=15)
+def test_no_operator_of_a_random_array_is_above_its_ceiling(dataflow, vpe, ports, word, graph):
+    settings = (f"npu.dpu.dataflow={dataflow}", f"npu.dpu.grid.vpe={vpe}", f"npu.sram.read_ports={ports}")
+    soc = load_soc("core-ultra-series2", (*settings, f"npu.sram.word={word}"))
+    try:
+        mapped = map_graph(graph, soc, Run("latency", 4))
+    except InfeasibleError:
+        return
+    check_roofline(mapped_estimate(mapped))
 
 
 @cache

@@ -322,7 +322,7 @@ def test_parts_add_up_to_the_whole(total, shares):
 
 
 @given(st.integers(1, 500), st.integers(1, 500))
-def test_blocks_cover_all_stencils(total, count):
+def test_blocks_cover_all_register_tiles(total, count):
     cut = blocks(total, min(total, count))
     assert sum(cut) == total
     assert max(cut) == cut[0]

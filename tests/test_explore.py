@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from spaces import MIXED, QUICK, changed, estimated
 
 from npusim.arch import load_soc, with_overrides
@@ -15,7 +13,6 @@ from npusim.cost.rates import RATES, TILE_SRAM, clear_rate_bounds
 from npusim.cost.search import search_rows
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.explore.campaign import Campaign
-from npusim.explore.points import decode
 from npusim.explore.spaces import load_space, parse_keep, space_names
 from npusim.mapping.mapped import is_read_by_lowering, plan_tables
 from npusim.techniques import apply
@@ -134,20 +131,6 @@ def test_points_are_numbered_by_network_then_by_what_the_search_looks_at_then_by
     assert len({tuple(c.points.coordinates([i])[0]) for i in range(0, c.total, 97)}) == len(
         range(0, c.total, 97)
     )
-
-
-@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 10**6), st.integers(1, 50))
-@settings(max_examples=50)
-def test_decoding_is_reading_digits(sizes, start, count):
-    total = int(np.prod(sizes))
-    start %= total
-    count = min(count, total - start)
-    column_values = [
-        np.arange(size * (i + 1), dtype=float).reshape(size, i + 1) for i, size in enumerate(sizes)
-    ]
-    digits = np.stack(np.unravel_index(np.arange(start, start + count), sizes), axis=1)
-    expected = np.concatenate([w[digits[:, i]] for i, w in enumerate(column_values)], axis=1)
-    assert np.array_equal(decode(start, count, sizes, column_values), expected)
 
 
 @pytest.mark.parametrize("method", ["sobol", "latin-hypercube"])

@@ -370,7 +370,7 @@ def test_widening_takes_its_cycles(name: str) -> None:
 
 @pytest.mark.parametrize(("rows", "reads"), [(16, 1), (256, 1), (1024, 4)])
 def test_widening_takes_its_energy(rows: int, reads: int) -> None:
-    """A weight is widened for each stencil of 256 pixels that reads it."""
+    """A weight is widened for each register tile of 256 pixels that reads it."""
     graph = product("fp16", "int4", (rows, 512, 512))
     free, costly = (row_of(graph, widens(1e6, pj))[2].energy.mac_j for pj in (0.0, 2.0))
     assert costly - free == pytest.approx(reads * 512 * 512 * 2e-12, rel=1e-9)

@@ -135,7 +135,7 @@ _ONE_SMALL = ("core-ultra-series1", 1, ("npu.sram.per_tile=1MiB",))
         Case(_TWO_SMALL, DType.INT8, (3076, 3822, 374), None, 2, 2),  # halves of 187 channels
         Case(_TWO_SMALL, DType.FP16, (2048, 3623, 544), None, 2, 2),  # halves of 17 groups
         Case(_TWO_SMALL, DType.INT8, (512, 2742, 1024), None, 0, 2),  # parts of 3 and 2 groups
-        Case(_TWO_SMALL, DType.INT8, (256, 4461, 2109), None, 0, 2),  # rows below a stencil
+        Case(_TWO_SMALL, DType.INT8, (256, 4461, 2109), None, 0, 2),  # rows below a register tile
         Case(_TWO_TILES, DType.INT8, (1198, 3919, 3151), None, 0, 2),  # parts below half of what fits
         Case(_ONE_SMALL, DType.FP16, (57, 321, 128), (57, 5, 1), 2, 4),  # 32 channels of a convolution
     ],
@@ -153,7 +153,7 @@ def test_a_whole_has_the_parts_of_its_parts(case):
     [("product", 0.001, 1.01), ("convolution", 0.001, 1.005), ("array", 0.006, MOST_OF_ARRAYS)],
 )
 def test_of_two_thousand_hardly_any_costs_more_than_its_parts(kind, share, most):
-    """The rest end within a stencil, or within an array, at other places than their parts do."""
+    """The rest end within a register tile, or within an array, at other places than their parts do."""
     random = Random(5)
     slower, energy = np.array([drawn(random, kind).ratios() for _ in range(2000)]).T
     assert np.mean(slower > MOST_SLOWER) <= share

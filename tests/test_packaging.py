@@ -39,7 +39,7 @@ EXTRAS_ONLY = (
     "pruning",
     "decomposition",
 )
-EXTRAS_TOO = ("studies/evolved_mapping.py",)
+EXTRAS_TOO = ("studies/evolution.py",)
 """Single files that import what an extra brings."""
 
 

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from npusim.explore import pareto
 from npusim.explore.fronts import knee
-from npusim.explore.pareto import front, hypervolume
 from npusim.explore.robustness import share_on_front
 from npusim.explore.spaces import load_space
 from npusim.metrics import METRICS
+from npusim.studies import pareto
+from npusim.studies.pareto import front, hypervolume
 from npusim.studies.uncertainty import SAMPLES
 
 SMALL = st.integers(1, 5).flatmap(

@@ -20,13 +20,13 @@ from npusim.cost.tables import Unit, empty_ops
 from npusim.cost.terms import new_terms
 from npusim.engines.estimate import Estimate
 from npusim.explore.campaign import campaign_of
-from npusim.explore.pareto import front
 from npusim.explore.query import query
 from npusim.explore.spaces import load_space
 from npusim.explore.sweep import sweep
 from npusim.graph import Editor, Graph
 from npusim.metrics import objectives
 from npusim.ops import DType
+from npusim.studies.pareto import front
 
 FAST = ("npu.launch_overhead=0ms", "dram.bandwidth=80GB/s")
 ON, OFF = (

@@ -127,7 +127,7 @@ def test_a_value_that_is_not_nothing_has_a_bar() -> None:
 @given(st.lists(st.text("abcx:/+", min_size=1, max_size=12), min_size=1, max_size=6), st.integers(1, 30))
 def test_a_long_name_loses_nothing_when_it_is_broken(words: list[str], width: int) -> None:
     name = "+".join(words)
-    lines = LongName(name, "+:").lines(width)
+    lines = LongName(name, joints="+:").lines(width)
     assert "".join(lines) == name
     assert all(len(line) <= width or not re.search(r"[^+:][+:]+[^+:]", line) for line in lines)
 

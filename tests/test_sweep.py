@@ -22,12 +22,12 @@ import npusim
 from npusim.errors import FileError, NpusimError
 from npusim.explore.campaign import campaign_of
 from npusim.explore.fronts import pareto
-from npusim.explore.pareto import front
 from npusim.explore.query import query
 from npusim.explore.sensitivity import exact_indices, influences
 from npusim.explore.spaces import load_space
 from npusim.explore.sweep import Interrupted, chunk_points, sweep
 from npusim.metrics import METRICS, column_of, objectives
+from npusim.studies.pareto import front
 
 
 def bytes_of(directory: Path) -> dict[str, bytes]:

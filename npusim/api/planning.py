@@ -154,7 +154,7 @@ def map(
         result = place(machine, minimise=objective, devices=names, profiles=measured, granularity=size)
         return result.model_copy(update={"divided": ways})
     _refuse_options({"profile": profiles, "split": split}, f"one objective, not --minimise {_BOTH}")
-    from npusim.studies.evolved_mapping import Budget
+    from npusim.studies.evolution import Budget
     from npusim.studies.map_front import map_front
 
     return map_front(

@@ -35,7 +35,7 @@ class Widening(Section):
     rate: units.ElementsPerCycle
     """Elements of an operand that a tile widens in a cycle; a feed takes no less time."""
     energy: units.EnergyPerOp
-    """Energy of an element, each time that a stencil reads it."""
+    """Energy of an element, each time that a register tile reads it."""
 
 
 class Grid(Section):
@@ -52,7 +52,7 @@ class Grid(Section):
 
 
 class DpuMode(Section):
-    """A layout of outputs on the grid: groups of pixels and channels that a stencil accumulates."""
+    """A layout of outputs on the grid: groups of pixels and channels that a register tile accumulates."""
 
     groups_w: units.PositiveCount
     """Groups of M pixels along the width."""
@@ -85,11 +85,11 @@ class DpuModel(Section):
     """Parameters of one DPU generation, in cycles of the DPU clock; a `port` is a read port of the SRAM."""
 
     startup_cycles: units.Cycles
-    """Before the first and after the last stencil of a workload."""
+    """Before the first and after the last register tile of a workload."""
     broadcast_cycles: Annotated[units.Cycles, units.Informative(_ONE_TILE)]
     """Further start-up if several tiles are written."""
-    stencil_cycles: units.Cycles
-    """Start of each stencil."""
+    register_tile_cycles: units.Cycles
+    """Start of each register tile."""
     slot_walk_cycles: units.Ratio
     """Cycles per step of the operand loader for each pixel slot of the mode, filled or not."""
     feed_piece_bytes: units.Bytes
@@ -148,8 +148,8 @@ class DpuModel(Section):
     """Reads of overlapping columns without a kept row, relative to separate reads of each tap."""
     pool_tap_cost: units.PositiveRatio
     """Time of a tap of max pooling relative to that of its bytes."""
-    pool_stencil_cost: units.Ratio
-    """Extra time per tap for each stencil of max pooling, in groups."""
+    pool_register_tile_cost: units.Ratio
+    """Extra time per tap for each register tile of max pooling, in groups."""
     pool_few_slots_cost: units.PositiveRatio
     """Time of a tap of max pooling in modes other than the first, relative to it."""
     eltwise_bytes_per_port_cycle: units.BytesPerCycle
@@ -175,14 +175,14 @@ class Dpu(Section):
     """Whether zeros of both operands save together, as an intersection of bitmaps or patterns finds them.
     Absent: the operand that saves more leads, and the other one's zeros are computed."""
     modes: dict[str, DpuMode] = Field(min_length=1, max_length=3)
-    """Layouts of a stencil; the compiler selects the best for each workload."""
+    """Layouts of a register tile; the compiler selects the best for each workload."""
     eltwise_ops: list[OpName]
     """Elementwise operators of the grid on two tensors; the DSPs run the others."""
     channelwise_ops: list[OpName] = Field(default_factory=list)
     """Elementwise operators that the compiler makes a depthwise convolution where one operand has a number
     for each channel: of `multiply` any operand, of others a constant."""
     dataflow: GridOrDataflow = "grid"
-    """`grid`: stencils of outputs, calibrated on silicon. Otherwise a dataflow, by name or in place."""
+    """`grid`: register tiles of outputs, calibrated on silicon. Otherwise a dataflow, by name or in place."""
     array: ArrayShape | None = None
     """MACs as an array for a dataflow. None: pixels along the first axis, channels along the second."""
     fused_ops: list[FusedOpName]

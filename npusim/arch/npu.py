@@ -279,6 +279,11 @@ class Npu(Section):
         """Return the tiles that a network is compiled for: `tiles_for`, at most those of the chip."""
         return min(int(getattr(self.tiles_for, hint)), int(self.tiles))
 
+    @property
+    def has_vector_units(self) -> bool:
+        """Whether it has vector units."""
+        return self.dsp.kernel_generation != "none"
+
     def peak_macs_per_s(self, dtype: str, tiles: int | None = None) -> float:
         """Return the multiply-accumulates per second of the grid in a format, on all tiles or some."""
         return self.dpu.macs_per_cycle(dtype) * (self.tiles if tiles is None else tiles) * self.dpu.clock
@@ -311,7 +316,7 @@ class ArrayUnit(Dpu):
     grid: Grid = Grid.model_validate(_all(4, "vpe", "mpe") | _all("4 B", "accumulator"))
     """Groups of work that is shared or fused by rows; bytes of a partial sum."""
     modes: dict[str, DpuMode] = Field(default_factory=lambda: {"array": _ONE_MODE})
-    """An array has no stencils."""
+    """An array has no register tiles."""
     eltwise_ops: list[OpName] = Field(default_factory=list)
     """Elementwise operators of the array: none."""
     fused_ops: list[FusedOpName] = Field(default_factory=list)
@@ -381,11 +386,6 @@ class Accelerator(Npu):
     @classmethod
     def _tiles_are_there(cls, data: Any) -> Any:
         return data if not isinstance(data, dict) or "tiles" in data else data | {"tiles": _absent(1)}
-
-    @property
-    def has_vector_units(self) -> bool:
-        """Whether it has vector units."""
-        return self.dsp.kernel_generation != "none"
 
     @model_validator(mode="after")
     def _somebody_runs_the_rest(self) -> Accelerator:

@@ -262,8 +262,7 @@ class Soc(Section):
 
     def _check_costs(self, technology: Technology) -> None:
         for name, array in self.array_devices.items():
-            has_lanes = not isinstance(array, Accelerator) or array.has_vector_units
-            if has_lanes and technology.energy.dsp_op.source == "absent":
+            if array.has_vector_units and technology.energy.dsp_op.source == "absent":
                 refuse("nothing", f"what {name}'s vector units take", at="technology.energy.dsp_op")
         dtypes = [dtype for array in self.array_devices.values() for dtype in array.dpu.macs_per_mpe]
         known = (

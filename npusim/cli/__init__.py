@@ -16,7 +16,7 @@ from npusim.errors import ConfigError, NpusimError, printable
 __all__ = ["main"]
 
 _VARIABLES = {
-    "NPUSIM_KERNELS": ("auto|compiled|plain", "auto, compiled, plain, or unset"),
+    "NPUSIM_KERNELS": ("auto|compiled|plain|checked", "auto, compiled, plain, checked, or unset"),
     "NUMBA_DISABLE_JIT": ("0?", "0, or unset: npusim runs compiled code"),
     "NUMBA_NUM_THREADS": ("[1-9][0-9]{0,2}", "a whole number from 1 to 999, or unset"),
     "NUMBA_THREADING_LAYER": (

@@ -1,6 +1,7 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
 from npusim.cost.architecture import MAC_FORMATS as MAC_FORMATS
+from npusim.cost.architecture import macs_per_s as macs_per_s
 from npusim.cost.arrays.allocation import FROM_BELOW as FROM_BELOW
 from npusim.cost.arrays.allocation import TO_BELOW as TO_BELOW
 from npusim.cost.arrays.mapper import ArrayMapping as ArrayMapping
@@ -41,7 +42,6 @@ from npusim.cost.incumbents import incumbents_of as incumbents_of
 from npusim.cost.kernels import compiled as compiled
 from npusim.cost.kernels import compiled_making_arrays as compiled_making_arrays
 from npusim.cost.kernels import compiled_or_plain as compiled_or_plain
-from npusim.cost.kernels import compiled_parallel_or_plain as compiled_parallel_or_plain
 from npusim.cost.kernels import start_threads as start_threads
 from npusim.cost.kernels import thread_count as thread_count
 from npusim.cost.levels import shared_bytes_per_s as shared_bytes_per_s

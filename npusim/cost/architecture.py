@@ -123,11 +123,11 @@ class SearchedColumns:
     dpu_mac_bytes_per_cycle: _Formats
     """Bytes of input channels that a MAC unit takes in a cycle, by format."""
     dpu_mode_w: _Modes
-    """Groups of pixels along the width of a stencil, by MPE mode."""
+    """Groups of pixels along the width of a register tile, by MPE mode."""
     dpu_mode_h: _Modes
-    """Groups of pixels along the height of a stencil, by MPE mode."""
+    """Groups of pixels along the height of a register tile, by MPE mode."""
     dpu_mode_c: _Modes
-    """Groups of channels of a stencil, by MPE mode."""
+    """Groups of channels of a register tile, by MPE mode."""
     level_bytes: _Levels
     """Capacity of each memory level between SRAM and DRAM, the nearest first; 0: no such level."""
     level_operands: _Levels
@@ -141,7 +141,7 @@ class SearchedColumns:
     objective: Number
     """What mappings are chosen for: its number in `npusim.arch.npu.MAPPING_OBJECTIVES`."""
     array: ArrayRecord
-    """The MACs of a tile under a dataflow; all 0 where the stencils of the grid run products."""
+    """The MACs of a tile under a dataflow; all 0 where the register tiles of the grid run products."""
 
     if TYPE_CHECKING:  # the columns of the data sheet
 
@@ -381,7 +381,13 @@ def _derive_array(arch: ArchRecord, shared: SharedRecord) -> None:
     arch.dram_bytes_per_s = shared.dram_bytes_per_s
     _energy(arch, shared)
     _area(arch, shared)
-    arch.peak_ops_per_s = 2.0 * fastest * _mpes(arch) * arch.npu_tiles * arch.dpu_clock_hz
+    arch.peak_ops_per_s = 2.0 * macs_per_s(arch, fastest, arch.npu_tiles)
+
+
+@compiled
+def macs_per_s(arch: ArchRecord, macs_per_mpe: float, tiles: float) -> float:
+    """Return the most multiply-accumulates per second of tiles whose MPEs or PEs do so many in a cycle."""
+    return float(macs_per_mpe * _mpes(arch) * tiles * arch.dpu_clock_hz)
 
 
 @compiled

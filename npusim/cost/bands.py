@@ -9,7 +9,7 @@ therefore end some rows later than those of its reader.
 Tiles divide each band by columns (*split over width*; OpenVINO's NPU compiler has it as SplitOverWidth). So
 they divide the line buffers too, and hold only the columns at their borders twice. Weights of a segment stay
 in every tile until it ends. An operator in bands is costed as a batch of images that lie on their side, each
-a band: partial stencils, starts of blocks and idle tiles follow from the equations of any operator.
+a band: partial register tiles, starts of blocks and idle tiles follow from the equations of any operator.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class CandidateRecord(NeedsRecord):
     sram_peak_bytes: Bytes
     """Largest working set of all tiles with live tensors."""
     fine: Number
-    """1 where pieces are smaller than a stencil: chosen only where strictly faster."""
+    """1 where pieces are smaller than a register tile: chosen only where strictly faster."""
     split: Number
     """See `npusim.cost.tables.Split`."""
     order: Number
@@ -200,12 +200,22 @@ def _write_key(candidates: Any, i: int, keys: Floats) -> None:
 
 
 @compiled
+def _swap(candidates: Any, keys: Floats, i: int, j: int) -> None:
+    numbers = candidates.view(np.float64)
+    for k in range(CANDIDATE_SIZE):
+        a, b = i * CANDIDATE_SIZE + k, j * CANDIDATE_SIZE + k
+        numbers[a], numbers[b] = numbers[b], numbers[a]
+    for k in range(KEYS):
+        keys[i, k], keys[j, k] = keys[j, k], keys[i, k]
+
+
+@compiled
 def is_dominated(
     candidates: Any, keys: Floats, start: int, new: int, least: float, greatest: float, is_by_latency: bool
 ) -> bool:
     """Whether one of `candidates[start:new]` dominates candidate `new`.
 
-    That one is moved ahead, so that the next search finds it earlier; `candidates[new + 1]` is scratch.
+    That one is moved ahead, so that the next search finds it earlier.
     """
     _write_key(candidates, new, keys)
     prologue, epilogue, cycles, read = keys[new, 0], keys[new, 1], keys[new, 2], keys[new, 3]
@@ -220,10 +230,7 @@ def is_dominated(
             & (keys[i, 4] <= needed)
         )
         if is_possible and dominates(candidates[i], candidates[new], least, greatest, is_by_latency):
-            ahead = start + (i - start) // 2
-            for to, source in ((new + 1, ahead), (ahead, i), (i, new + 1)):
-                candidates[to] = candidates[source]
-                _copy_key(keys, to, source)
+            _swap(candidates, keys, start + (i - start) // 2, i)
             return True
     return False
 
@@ -235,8 +242,8 @@ def add_candidate(
     """Add candidate `new` to `candidates[start:new]` unless dominated; drop those that it dominates.
 
     `least` and `greatest` bound the SRAM of a tile (bytes); `keys`, of shape (places, KEYS), holds needs of
-    the candidates before. Return where the candidates end. Of two with equal needs, the one that precedes
-    stays.
+    the candidates before. Return where the candidates end, -1 where the table is full (`end_or_full`). Of two
+    with equal needs, the one that precedes stays.
     """
     if is_dominated(candidates, keys, start, new, least, greatest, is_by_latency):
         return new
@@ -258,7 +265,13 @@ def add_candidate(
     if kept != new:
         candidates[kept] = candidates[new]
         _copy_key(keys, kept, new)
-    return kept + 1
+    return end_or_full(candidates, kept + 1)
+
+
+@compiled
+def end_or_full(candidates: Any, stop: int) -> int:
+    """Return where candidates end, or -1 where the table has no place for another one."""
+    return stop if stop < candidates.shape[0] else -1
 
 
 @compiled_making_arrays

@@ -59,13 +59,13 @@ def widening(tensor: Tensor, computed: GridFormat, npu: Npu) -> Widening | None:
 def widening_j(uses: Sequence[Widening | None], channels: float, pixels: float, dpu: Dpu) -> float:
     """Return the energy (J) of widening activations and weights, for a multiply-accumulate.
 
-    A stencil reads an activation for all of its channels, a weight for all of its pixels; stencils are those
-    of the first mode.
+    A register tile reads an activation for all of its channels, a weight for all of its pixels; register
+    tiles are those of the first mode.
     """
     mode = next(iter(dpu.modes.values()))
-    stencils = mode.groups_c * dpu.channel_lanes, mode.groups_w * mode.groups_h * int(dpu.grid.vpe) ** 2
+    register_tiles = mode.groups_c * dpu.channel_lanes, mode.groups_w * mode.groups_h * int(dpu.grid.vpe) ** 2
     total = 0.0
-    for use, size, most in zip(uses, (channels, pixels), stencils, strict=True):
+    for use, size, most in zip(uses, (channels, pixels), register_tiles, strict=True):
         total += 0.0 if use is None else float(use.energy) * math.ceil(size / most) / size
     return total
 

@@ -1,19 +1,19 @@
 """The MAC grid of one tile: cycles of products, convolutions and channelwise work, with zero skipping.
 
-Stencils. Outputs are stationary. They are cut into *stencils*, as many outputs as the accumulators hold:
-groups of pixels times groups of channels (mode 16x16: 16 and 4; 8x16: 8 and 8; 4x16: 4 and 16). In each
-*step* (8 bytes of input channels of one kernel tap) each pixel group meets each channel group once, one cycle
-each. Meanwhile loaders refill the operand registers from SRAM for the next step; the slower of the two sets
-the pace. A finished stencil is written back while the next one computes.
+Register tiles. Outputs are stationary. They are cut into *register tiles*, as many outputs as the
+accumulators hold: groups of pixels times groups of channels (mode 16x16: 16 and 4; 8x16: 8 and 8; 4x16: 4 and
+16). In each *step* (8 bytes of input channels of one kernel tap) each pixel group meets each channel group
+once, one cycle each. Meanwhile loaders refill the operand registers from SRAM for the next step; the slower
+of the two sets the pace. A finished register tile is written back while the next one computes.
 
 Zeros. Each MAC unit has a bitmap of the non-zero operands of its pixel and its output channel and skips
 zeros. But the units advance together: the next input channels start when the unit with the most non-zeros is
 done. So the saving follows the *fullest* lane, skipping empty steps costs time, and loaders still feed the
 grid. That is why the speed-up saturates near 2.5, and why few output channels gain little.
 
-Products. Full stencils of a convolution, stencils at the right edge, at the bottom edge and in the corner
-differ in size: four kinds of pixel areas times two kinds of channel blocks at most are costed, at any size. A
-matrix product M x K x N is a 1x1 convolution whose M rows the compiler folds to a grid of pixels.
+Products. Full register tiles of a convolution, register tiles at the right edge, at the bottom edge and in
+the corner differ in size: four kinds of pixel areas times two kinds of channel blocks at most are costed, at
+any size. A matrix product M x K x N is a 1x1 convolution whose M rows the compiler folds to a grid of pixels.
 
 Channelwise work (depthwise convolution, pooling, elementwise). No input channel meets another, so seven of
 the eight multipliers of a MAC unit idle and the SRAM ports set the rate: a group of 4 x 4 pixels x 32 B of
@@ -96,7 +96,7 @@ class SkippedShares(NamedTuple):
 
 
 class ReductionCycles(NamedTuple):
-    """Cycles of the whole reduction of a stencil; feeds for each group of pixels or channels."""
+    """Cycles of the whole reduction of a register tile; feeds for each group of pixels or channels."""
 
     start: float
     mac: float
@@ -110,7 +110,7 @@ class ReductionCycles(NamedTuple):
 
 
 class Channels(NamedTuple):
-    """Output channels in blocks of a stencil: full blocks, and the last, partial block.
+    """Output channels in blocks of a register tile: full blocks, and the last, partial block.
 
     Each has channel groups (0: no last block) and the write-back of its channels (cycles per pixel).
     """
@@ -154,7 +154,7 @@ def tile_workload(op: OpRecord, out_w: float, out_h: float, out_c: float, skips_
 
 @compiled
 def mode_shape(arch: ArchRecord, mode: int) -> tuple[float, float, float]:
-    """Return pixel groups across, pixel groups down and channel groups of a stencil; see `npu.dpu.modes`."""
+    """Return pixel groups across and down, and channel groups, of a register tile; see `npu.dpu.modes`."""
     return arch.dpu_mode_w[mode], arch.dpu_mode_h[mode], arch.dpu_mode_c[mode]
 
 
@@ -191,7 +191,7 @@ def reduction_cycles(
     act_feed = max(act_feed, act_bytes / work.act_bytes * work.act_widening)
     weight_feed = max(weight_feed, weight_bytes / work.act_bytes * work.weight_widening)
     return ReductionCycles(
-        arch.dpu_stencil_cycles,
+        arch.dpu_register_tile_cycles,
         steps * skipped.mac,
         steps * slots * arch.dpu_slot_walk_cycles,
         pieces * skipped.act * act_feed,
@@ -217,7 +217,7 @@ def drain_cycles_per_byte(arch: ArchRecord, write_tiles: float, out_bytes: float
 
 @compiled
 def startup_cycles(arch: ArchRecord, write_tiles: float) -> float:
-    """Return the cycles before the first stencil and after the last one, which no work hides."""
+    """Return the cycles before the first register tile and after the last one, which no work hides."""
     return float(arch.dpu_startup_cycles + (arch.dpu_broadcast_cycles if write_tiles > 1.0 else 0.0))
 
 
@@ -244,8 +244,10 @@ def channel_blocks(arch: ArchRecord, work: DpuWorkload, groups: float) -> Channe
 
 
 @compiled
-def _stencil_cycles(reduction: ReductionCycles, groups: float, channel_groups: float, drain: float) -> float:
-    """Return the cycles of one stencil: compute or feed, or the write-back of the previous stencil."""
+def _register_tile_cycles(
+    reduction: ReductionCycles, groups: float, channel_groups: float, drain: float
+) -> float:
+    """Return the cycles of a register tile: compute or feed, or the write-back of the one before it."""
     # Both operands share the ports, so their feeds add up.
     feed = reduction.slots + groups * reduction.act + channel_groups * reduction.weight
     compute = reduction.start + max(groups * channel_groups * reduction.mac, feed)
@@ -256,45 +258,45 @@ def _stencil_cycles(reduction: ReductionCycles, groups: float, channel_groups: f
 def area_cycles(
     reduction: ReductionCycles, channels: Channels, groups: float, pixels: float
 ) -> tuple[float, float, float]:
-    """Return the cycles of all channel blocks over an area, and cycles and write-back of its last stencil."""
+    """Return the cycles of all channel blocks over an area, with cycles and write-back of the last tile."""
     total = last = drain = 0.0
     if channels.blocks > 0.0:
         drain = pixels * channels.drain
-        last = _stencil_cycles(reduction, groups, channels.groups, drain)
+        last = _register_tile_cycles(reduction, groups, channels.groups, drain)
         total = channels.blocks * last
     if channels.rest_groups > 0.0:
         drain = pixels * channels.rest_drain
-        last = _stencil_cycles(reduction, groups, channels.rest_groups, drain)
+        last = _register_tile_cycles(reduction, groups, channels.rest_groups, drain)
         total += last
     return total, last, drain
 
 
 @compiled
 def tail_cycles(channels: Channels, largest_pixels: float, last: float, last_drain: float) -> float:
-    """Return the write-back left after the last stencil: its own, or the rest of the largest earlier one."""
+    """Return the write-back after the last register tile: its own, or the rest of the largest earlier one."""
     largest = largest_pixels * (channels.drain if channels.blocks > 0.0 else channels.rest_drain)
     return max(last_drain, largest - last)
 
 
 @compiled
-def full_stencil_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> tuple[float, float]:
-    """Return the cycles of one full stencil of a product, and of a row of stencils over all its channels.
+def full_register_tile_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> tuple[float, float]:
+    """Return the cycles of a full register tile of a product, and of a row of them over all its channels.
 
-    A stencil takes a fixed time, and work that grows with its pixels, its channels, or both. So a smaller one
-    takes more for each.
+    A register tile takes a fixed time, and work that grows with its pixels, its channels, or both. So a
+    smaller one takes more for each.
     """
     across, down, channel_groups = mode_shape(arch, mode)
     slots = across * down
     pixels = slots * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
     channels = channel_blocks(arch, work, channel_groups)
-    stencil, row, drain = np.inf, np.inf, pixels * channels.drain
+    register_tile, row, drain = np.inf, np.inf, pixels * channels.drain
     for side in range(SIDES if mode == 0 else 1):
         if worth_trying(side, work):
             skipped = skipped_shares(arch, side, work)
             reduction = reduction_cycles(arch, slots, 1.0, work, skipped)
-            stencil = min(stencil, _stencil_cycles(reduction, slots, channel_groups, drain))
+            register_tile = min(register_tile, _register_tile_cycles(reduction, slots, channel_groups, drain))
             row = min(row, area_cycles(reduction, channels, slots, pixels)[0])
-    return stencil, row
+    return register_tile, row
 
 
 DENSE, ACTIVATIONS, WEIGHTS, BOTH = 0, 1, 2, 3
@@ -391,7 +393,7 @@ def _conv_areas(
     reduction: ReductionCycles,
     channels: Channels,
 ) -> float:
-    """Return the cycles of all stencils over an output of ``out_w`` x ``out_h`` pixels, without start-up."""
+    """Return the cycles of all register tiles over ``out_w`` x ``out_h`` output pixels, without start-up."""
     full_w, full_h = across * arch.dpu_pixel_lanes_w, down * arch.dpu_pixel_lanes_h
     columns, rows = np.floor(work.out_w / full_w), np.floor(work.out_h / full_h)
     rest_w, rest_h = work.out_w - columns * full_w, work.out_h - rows * full_h
@@ -411,7 +413,7 @@ def _conv_areas(
 def conv_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
     """Return the cycles of one convolution on one tile in one MPE mode; at most those of dense operands.
 
-    Start-up + sum over stencils of max(compute, write-back) + write-back of the last.
+    Start-up + sum over register tiles of max(compute, write-back) + write-back of the last.
     """
     across, down, channel_groups = mode_shape(arch, mode)
     taps = effective_taps(arch, work)
@@ -434,13 +436,13 @@ def _matmul_areas(
     reduction: ReductionCycles,
     channels: Channels,
 ) -> float:
-    """Return the cycles of all stencils over a product's rows, folded to pixel groups, without start-up."""
+    """Return the cycles of all register tiles over a product's rows, folded to pixel groups; no start-up."""
     lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
     slots = across * down
     full = np.floor(work.out_w / (slots * lanes))
     rest_pixels = work.out_w - full * slots * lanes
     rest = np.ceil(rest_pixels / lanes)
-    if rest > across:  # a stencil is a rectangle: its last row of groups is filled up
+    if rest > across:  # a register tile is a rectangle: its last row of groups is filled up
         rest = np.ceil(rest / across) * across
     total = last = drain = 0.0
     if full > 0.0:
@@ -533,13 +535,13 @@ def maxpool_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
     """Return the DPU cycles of max pooling on one tile; MPE modes with fewer pixel slots are slower."""
     across, down, _ = mode_shape(arch, mode)
     groups = _pixel_groups(arch, work.out_w, work.out_h)
-    stencil_w = across * arch.dpu_pixel_lanes_w
-    stencil_h = down * arch.dpu_pixel_lanes_h
-    stencils = np.ceil(work.out_w / stencil_w) * np.ceil(work.out_h / stencil_h)
+    register_tile_w = across * arch.dpu_pixel_lanes_w
+    register_tile_h = down * arch.dpu_pixel_lanes_h
+    register_tiles = np.ceil(work.out_w / register_tile_w) * np.ceil(work.out_h / register_tile_h)
     cost = arch.dpu_pool_tap_cost
     if mode > 0:
         cost *= arch.dpu_pool_few_slots_cost
-    tap_groups = groups * cost + stencils * arch.dpu_pool_stencil_cost
+    tap_groups = groups * cost + register_tiles * arch.dpu_pool_register_tile_cost
     reads = tap_groups * work.kernel_w * work.kernel_h + groups * arch.dpu_depthwise_group_cost
     cycles = arch.dpu_channelwise_start_cycles + _block_cycles(arch) * reads
     blocks = _blocks(arch, work.out_c * work.act_bytes)

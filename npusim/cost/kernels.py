@@ -45,7 +45,8 @@ _LEVEL = "x86-64-v3"
 _LEVEL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"}
 """The level of processors and what Linux calls the instructions that it adds."""
 VARIABLE = "NPUSIM_KERNELS"
-"""Environment variable: `compiled` compiles at the first call, `plain` never compiles."""
+"""Environment variable: `compiled` compiles at the first call, `plain` never compiles. `checked` compiles
+code that raises an IndexError where an index is out of bounds, and runs on one core."""
 _COMPILING_MS, _STARTING_MS, _LOADING_MS = 10_000.0, 250.0, 40.0
 """Plain Python time of a kernel before it is compiled; loaded, starting numba; loaded, numba running."""
 _EQUATION_MS, _RECORDS = 0.1, 8
@@ -54,6 +55,10 @@ _EQUATION_MS, _RECORDS = 0.1, 8
 Duration = Callable[..., float]
 """Predicts the time of a call as plain Python from its arguments (ms)."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _is_checked() -> bool:
+    return os.environ.get(VARIABLE) == "checked"
 
 
 class _State(threading.local):
@@ -92,7 +97,8 @@ def fingerprint(folder: Path | None = None) -> str:
             name = source.relative_to(root).as_posix()
             digest.update(name.encode() + b"\0" + source.read_bytes() + b"\0")
     system = (platform.system(), platform.machine(), _processor())
-    parts = (version("numba"), sys.implementation.cache_tag or platform.python_version(), *system)
+    parts = [version("numba"), sys.implementation.cache_tag or platform.python_version(), *system]
+    parts += ["checked"] if _is_checked() else []
     digest.update("|".join(parts).encode())
     return digest.hexdigest()[:16]
 
@@ -170,6 +176,8 @@ class Kernel:
             "no_cfunc_wrapper": True,
             "_nrt": True,
         } | options
+        if _is_checked():  # an exception would not leave threads of a loop
+            self._options |= {"boundscheck": True, "parallel": False}
         self._is_compiled, self._plain_ms, self._overloads = False, 0.0, 0
         self.is_long = False
         """Whether it is compiled even where its caller runs as plain Python."""

@@ -91,11 +91,11 @@ def _layouts(task: Task, nest: Nest) -> Iterator[tuple[Layout, Block]]:
                         continue
                     if nest.get("dram.buffers", 2.0) == 2.0:
                         yield whole, whole.block
-                        if tiling.has_stencils(arch, op):
+                        if tiling.has_register_tiles(arch, op):
                             yield whole, tiling.lane_block_of(arch, op, whole)
                     for layout in _parts(task, nest, whole) if level % tiling.CHANNEL_LEVELS == 0 else ():
                         yield layout, layout.block
-                        if layout.cut.is_streamed and tiling.has_stencils(arch, op):
+                        if layout.cut.is_streamed and tiling.has_register_tiles(arch, op):
                             yield layout, tiling.lane_block_of(arch, op, layout)
         strips = 0.0 if "dram.blocks.width" in nest else tiling.more_strips(arch, op, strips)
 
@@ -162,11 +162,12 @@ def _try_layout(task: Task, nest: Nest, layout: Layout, block: Block, stop: int)
                 if needed > sram_bytes:
                     continue
                 for order in _orders(nest, layout, row_blocks, columns, chunks):
-                    if stop + 2 >= _PLACES:  # the best so far are kept
-                        return stop
                     counted = (row_parts * row_blocks, column_parts * columns, chunks)
                     cut = Tiling(order, block.strips, *counted)
-                    stop, _ = products.add_tiling(task, layout, block, cut, needed, row_bytes, stop)
+                    end, _ = products.add_tiling(task, layout, block, cut, needed, row_bytes, stop)
+                    if end < 0:  # the table is full: what it has is kept
+                        return stop
+                    stop = end
     return stop
 
 

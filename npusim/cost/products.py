@@ -1,7 +1,4 @@
-"""Tilings of products and convolutions: every split, mode, order and tiling that can be the fastest.
-
-`npusim.cost.tiling` says which are tried and why they suffice.
-"""
+"""Search over splits, modes, orders and tilings of products and convolutions (see `npusim.cost.tiling`)."""
 
 from __future__ import annotations
 
@@ -10,14 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
-from npusim.cost.arrays.mapper import (
-    KnownTiles,
-    block_start_cycles,
-    has_array,
-    known_tile,
-    modes_of,
+from npusim.cost.arrays.mapper import KnownTiles, block_start_cycles, has_array, known_tile, modes_of
+from npusim.cost.candidates import (
+    CANDIDATE_SIZE,
+    CandidateRecord,
+    add_candidate,
+    end_or_full,
+    is_dominated,
+    precedes,
 )
-from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, add_candidate, is_dominated, precedes
 from npusim.cost.fills import set_fills, set_prologue_epilogue
 from npusim.cost.kernels import compiled
 from npusim.cost.levels import assume_all_repeats_served, fill_again, has_levels
@@ -44,7 +42,7 @@ from npusim.cost.tiling import (
     contiguous_bytes,
     fed_by_layout,
     fewest_row_blocks,
-    has_stencils,
+    has_register_tiles,
     lane_block_of,
     least_cycles,
     more_strips,
@@ -61,13 +59,14 @@ from npusim.cost.tiling import (
     sum_rate,
     tile_cycles,
     tile_share,
+    transposing_factor,
 )
 
 _MATMUL = int(DpuOperation.MATMUL)
 _WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
 _OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
-_MOST_STENCILS = 4.0
-"""Length in stencils above which blocks are whole stencils."""
+_MOST_REGISTER_TILES = 4.0
+"""Length in register tiles above which blocks are whole register tiles."""
 _SHORTENED = 3.0
 """Times by which a part that holds an operand may be shorter than one that fits."""
 
@@ -95,7 +94,7 @@ class Task(NamedTuple):
     """Ranges of SRAM sizes with limits of their own."""
     limits: Floats
     """SRAM of a tile at which each range begins (bytes); least upper bound of the latency of candidates that
-    fit in all of it (s), and of those with pieces of stencils, shape (3, ranges + 1)."""
+    fit in all of it (s), and of those with pieces of register tiles, shape (3, ranges + 1)."""
 
 
 SRAM_RANGES = 12
@@ -119,7 +118,7 @@ def search_product(task: Task) -> int:
     """Find each split, mode, order and tiling of a product that can be the fastest.
 
     Candidates with a lower bound of latency above the upper bound of another are left out. Return where the
-    candidates end: `task.start` where no tiling fits into SRAM, -1 where the table is too short.
+    candidates end: `task.start` where no tiling fits into SRAM, -1 where the table is full.
     """
     arch, op, stop, strips = task.arch, task.op, task.start, 1.0
     is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
@@ -198,11 +197,11 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool
     size of SRAM; of parts that stream both all that are worth it.
     """
     groups, least = groups_along(task, whole.cut.split, along_rows), whole.cycles
-    if has_stencils(task.arch, task.op):
+    if has_register_tiles(task.arch, task.op):
         _, rows, channels = tile_share(task.arch, task.op, whole.cut.split)
         least, _ = least_cycles(task.arch, task.op, rows, channels, whole.cut.mode)
     parts = next_count(1.0, groups)
-    while parts > 0.0 and 0 <= stop < task.candidates.shape[0]:
+    while parts > 0.0 and stop >= 0:
         cut, most_bytes = cut_along(whole.cut, parts, along_rows, is_streamed), np.inf
         fill_least(task.op, task.candidates[stop], whole, cut, least, 0.0)
         if _is_slower(task, task.candidates[stop]) or _is_beaten(task, task.candidates[stop], stop):
@@ -225,7 +224,7 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool
 
 @compiled
 def is_worth_streaming(task: Task, whole: Layout, cut: Cut) -> bool:
-    """Whether parts that stream both operands have from half the channels of a stencil to less than one."""
+    """Whether parts that stream both operands have half to less than all channels of a register tile."""
     _, channels = part_sizes(task.arch, task.op, cut)
     return bool(cut.column_parts > 1.0 and whole.piece.channels / 2.0 <= channels < whole.piece.channels)
 
@@ -290,7 +289,7 @@ def parts_cost(task: Task, cut: Cut, block_rows: float, is_least: bool) -> tuple
             some_rows, some_channels = (some, part_channels) if by_rows else (part_rows, some)
             if is_array:
                 some_cycles, some_bytes = known_tile(arch, op, some_rows / passes, some_channels, task.known)
-                cycles += many * passes * some_cycles
+                cycles += many * passes * some_cycles * transposing_factor(arch, op)
                 array_bytes += many * passes * some_bytes
             elif is_least:
                 cycles += many * least_cycles(arch, op, some_rows, some_channels, cut.mode)[1]
@@ -317,7 +316,7 @@ def layout_of(task: Task, cut: Cut, most_bytes: float) -> Layout:
         most_bytes,
         piece,
         cycles,
-        parts_cost(task, cut, 0.0, True)[0] if piece.rows > 0.0 and has_stencils(arch, op) else cycles,
+        parts_cost(task, cut, 0.0, True)[0] if piece.rows > 0.0 and has_register_tiles(arch, op) else cycles,
         block_of(arch, op, part_rows, part_channels, piece),
         op.a_dram_bytes * rows / (op.out_w if op.dpu_operation == _MATMUL else op.out_h),
         op.b_dram_bytes * channels / op.out_c,
@@ -357,7 +356,7 @@ def _add_exact(task: Task, new: CandidateRecord, stop: int) -> int:
                 candidates[kept], keys[kept, 0] = candidates[c], keys[c, 0]
             kept += 1
     candidates[kept], keys[kept, 0] = new, new_s
-    return kept + 1
+    return end_or_full(candidates, kept + 1)
 
 
 @compiled
@@ -401,12 +400,12 @@ def _search_layout(task: Task, layout: Layout, stop: int) -> int:
 
     More chunks shorten nothing but the start, so the search ends where even the shortest start is too long.
     """
-    if stop < 0 or stop + 1 >= task.candidates.shape[0]:
+    if stop < 0:
         return -1
     arch, op, block, chunks = task.arch, task.op, layout.block, 1.0
     if layout.cut.is_streamed:
         chunks = next_count(1.0, block.chunks)
-    has_lanes = has_stencils(arch, op) and layout.cut.row_parts == 1.0
+    has_lanes = has_register_tiles(arch, op) and layout.cut.row_parts == 1.0
     has_lanes = has_lanes and (layout.cut.is_streamed or layout.cut.column_parts == 1.0)
     while chunks > 0.0:
         row_bytes = contiguous_bytes(op, layout.piece, chunks)
@@ -475,7 +474,7 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
     spill = _spill_cycles(task, layout, block, chunks)
     if is_hopeless(task, layout, block, chunks, row_bytes, stop):
         return stop
-    fewest_short = np.ceil(block.rows / np.floor(_MOST_STENCILS * layout.piece.rows / block.piece_rows))
+    fewest_short = np.ceil(block.rows / np.floor(_MOST_REGISTER_TILES * layout.piece.rows / block.piece_rows))
     held = _ACTIVATIONS_HELD if cut.row_parts > 1.0 else _WEIGHTS_HELD
     first = _OUTPUTS_HELD if chunks > 1.0 else held
     last = first if chunks > 1.0 or cut.column_parts > 1.0 else _ACTIVATIONS_HELD
@@ -494,17 +493,17 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
         while is_left and row_blocks > 0.0 and (cut.row_parts == 1.0 or row_blocks == 1.0):
             needed = needed_bytes(block, room, row_blocks)
             if needed < before:
-                if stop + 2 >= candidates.shape[0]:
-                    return -1
                 before = needed
                 is_useful = _is_useful(layout, block, row_blocks, columns, chunks, needed)
                 for order in range(first, last + 1 if is_useful else first):
                     all_rows, all_columns = cut.row_parts * row_blocks, cut.column_parts * columns
                     tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
                     stop, is_slow = add_tiling(task, layout, block, tiling, needed, row_bytes, stop)
+                    if stop < 0:
+                        return -1
                     if is_slow and task.is_exact and chunks > 1.0:
                         is_left = False  # more blocks of rows fetch and start no less
-            # Of blocks in lanes another number may fill stencils better.
+            # Of blocks in lanes another number may fill register tiles better.
             is_whole = block.piece_rows == layout.piece.rows
             is_short = np.ceil(block.rows / row_blocks) * block.piece_rows <= layout.piece.rows
             if before <= task.upper.tile_sram_bytes and (is_whole or is_short):
@@ -522,7 +521,7 @@ def add_tiling(
 ) -> tuple[int, bool]:
     """Add the candidate of a tiling of `needed` bytes unless it is too slow.
 
-    Return where candidates end, and whether even its lower bound is too slow.
+    Return where candidates end, -1 where the table is full, and whether even its lower bound is too slow.
     """
     arch, op, new, chunks = task.arch, task.op, task.candidates[stop], tiling.chunks
     is_whole = block.piece_rows == layout.piece.rows
@@ -554,11 +553,11 @@ def add_tiling(
 def _is_useful(
     layout: Layout, block: Block, row_blocks: float, columns: float, chunks: float, needed: float
 ) -> bool:
-    """Whether blocks are whole stencils, or fewer than whole stencils would be in as much SRAM (`needed`)."""
-    size, stencil = np.ceil(block.rows / row_blocks) * block.piece_rows, layout.piece.rows
-    if block.piece_rows == stencil:
+    """Whether blocks are whole register tiles, or fewer than those would be in as much SRAM (`needed`)."""
+    size, register_tile = np.ceil(block.rows / row_blocks) * block.piece_rows, layout.piece.rows
+    if block.piece_rows == register_tile:
         return True
-    if not stencil < size <= _MOST_STENCILS * stencil:
+    if not register_tile < size <= _MOST_REGISTER_TILES * register_tile:
         return False
     fewest = fewest_row_blocks(layout.block, room_of(layout.block, columns, chunks), needed)
     return fewest == 0.0 or fewest > row_blocks
@@ -566,7 +565,7 @@ def _is_useful(
 
 @compiled
 def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) -> float:
-    """Return the cycles of the grid for blocks whose rows may end within a stencil, without their starts."""
+    """Return the cycles of the grid for blocks whose rows may end in a register tile, without starts."""
     arch, op = task.arch, task.op
     _, rows, _ = tile_share(arch, op, layout.cut.split)
     block_rows = np.ceil(block.rows / row_blocks) * block.piece_rows
@@ -579,7 +578,7 @@ def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) 
 
 @compiled
 def _with_new(task: Task, new: CandidateRecord, stop: int) -> int:
-    """Add a new candidate, which lies behind the last, and lower the limits; return where they end."""
+    """Add a new candidate, which lies behind the last, and lower the limits; return as `add_candidate`."""
     limits = task.limits
     if has_levels(task.arch):
         numbers = task.candidates.view(np.float64)

@@ -114,23 +114,25 @@ _DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
 
 @compiled
 def fed_bytes(arch: ArchRecord, op: OpRecord, mode: int) -> float:
-    """Return the bytes that the MAC grid reads from SRAM: operands once per stencil that uses them."""
+    """Return the bytes that the MAC grid reads from SRAM: operands once per register tile that uses them."""
     across, down, channel_groups = mode_shape(arch, mode)
     if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
         pixels = across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
-        return stencil_fed_bytes(op, pixels, channel_groups * arch.dpu_channel_lanes)
+        return register_tile_fed_bytes(op, pixels, channel_groups * arch.dpu_channel_lanes)
     return float(op.elements * op.a_item)
 
 
 @compiled
-def stencil_fed_bytes(op: OpRecord, stencil_pixels: float, stencil_channels: float) -> float:
-    """Return the bytes that the grid reads from SRAM for a product or convolution, by stencil size."""
+def register_tile_fed_bytes(
+    op: OpRecord, register_tile_pixels: float, register_tile_channels: float
+) -> float:
+    """Return the bytes that the grid reads from SRAM for a product or convolution, by register tile size."""
     pixels = op.out_w * op.out_h
-    stencils_c = np.ceil(op.out_c / stencil_channels)
-    stencils_m = np.ceil(pixels / stencil_pixels)
+    register_tiles_c = np.ceil(op.out_c / register_tile_channels)
+    register_tiles_m = np.ceil(pixels / register_tile_pixels)
     taps = op.kernel_w * op.kernel_h
-    a_bytes = pixels * op.in_c * taps * op.a_item * stencils_c
-    b_bytes = op.out_c * op.in_c * taps * op.b_item * stencils_m
+    a_bytes = pixels * op.in_c * taps * op.a_item * register_tiles_c
+    b_bytes = op.out_c * op.in_c * taps * op.b_item * register_tiles_m
     return float(op.batch * (a_bytes + b_bytes))
 
 

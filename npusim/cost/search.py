@@ -7,13 +7,13 @@ rates decide, and the search ends early. Operators without a reduction over chan
 elements stream in, are processed, and results stream out.
 
 SymG: a product whose left operand is symmetric and stored as its lower triangle. Block (i, j) serves output
-rows i as it stands and output rows j transposed. The better of two ways is chosen. *Once*: each block is
-fetched once and both uses follow each other, so the partial sums of all output rows stay in SRAM with all of
-the right operand; the second use reads the block transposed, at `symg_transposed_rate` of the normal pace.
-*Twice*: each off-diagonal block is fetched for each use, which moves the bytes of dense storage; only memory
-is saved. Once never moves more than any candidate that fetches a dense matrix. Cutting the columns into
-passes whose partial sums fit would be a third way, but two passes over a triangle move more than one over the
-dense matrix.
+rows i as it stands and output rows j transposed. A transposed block is read at `symg_transposed_rate` of the
+normal pace, so half of the work is slower. The better of two ways is chosen. *Once*: each block is fetched
+once and both uses follow each other, so the partial sums of all output rows stay in SRAM with all of the
+right operand. *Twice*: each off-diagonal block is fetched for each use, which moves the bytes of dense
+storage; only memory is saved. No way has the DMA engines transpose blocks as they fetch them. Once never
+moves more than any candidate that fetches a dense matrix. Cutting the columns into passes whose partial sums
+fit would be a third way, but two passes over a triangle move more than one over the dense matrix.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ from npusim.cost.arrays.mapper import (
     modes_of,
     no_known_tiles,
 )
-from npusim.cost.candidates import CANDIDATE_DTYPE, CANDIDATE_SIZE, KEYS, add_candidate, sort_candidates
+from npusim.cost.candidates import (
+    CANDIDATE_DTYPE,
+    CANDIDATE_SIZE,
+    KEYS,
+    add_candidate,
+    end_or_full,
+    sort_candidates,
+)
 from npusim.cost.grid import (
     depthwise_cycles,
     eltwise_cycles,
@@ -43,11 +50,7 @@ from npusim.cost.grid import (
 from npusim.cost.kernels import compiled, compiled_making_arrays
 from npusim.cost.levels import fill_again, has_levels
 from npusim.cost.products import SRAM_RANGES, Task, is_of_one_point, search_product, start_limits
-from npusim.cost.rates import (
-    LOWER,
-    UPPER,
-    point_rates,
-)
+from npusim.cost.rates import LOWER, UPPER, point_rates
 from npusim.cost.records import Floats, Ints
 from npusim.cost.resources import fed_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
@@ -57,6 +60,7 @@ from npusim.cost.tiling import (
     live_tile_bytes,
     sum_rate,
     tile_share,
+    transposing_factor,
 )
 
 _VIEW, _DPU, _DSP, _HOST = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.HOST))
@@ -127,7 +131,7 @@ def search_stream(task: Task) -> int:
     """Add the one candidate that streams elements through the MAC grid, the DSPs, or DMA alone.
 
     Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic,
-    or a band, and overlap with nothing. The rates add the time of DSPs. Return where the candidates end.
+    or a band, and overlap with nothing. The rates add the time of DSPs. Return as `search_product`.
     """
     arch, op, on_grid = task.arch, task.op, task.op.unit == _DPU
     read = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes
@@ -154,7 +158,7 @@ def search_stream(task: Task) -> int:
     new.row_pieces, new.strips = arch.stream_pieces, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = arch.stream_pieces, 1.0, 1.0
     new.piece_level = 0.0
-    return task.start + 1
+    return end_or_full(task.candidates, task.start + 1)
 
 
 @compiled
@@ -180,7 +184,7 @@ def search_triangle(task: Task) -> int:
 def fetch_once(task: Task, stop: int, split: int, mode: int, used: float, channels: float) -> int:
     """Try to fetch a triangle once in one split, mode and number of tiles; return as `search_product`."""
     arch, op = task.arch, task.op
-    if stop < 0 or stop + 1 >= task.candidates.shape[0]:
+    if stop < 0:
         return -1
     across, down, _ = mode_shape(arch, mode)
     pixels = min(op.out_w, across * arch.dpu_pixel_lanes_w * down * arch.dpu_pixel_lanes_h)
@@ -233,12 +237,10 @@ def _triangle_cycles(
         cycles = array_tile(arch, op, rows, channels)[0]
     else:
         cycles = matmul_mode_cycles(arch, tile_workload(op, rows, 1.0, channels, False), mode)
-    # Half of the products read their block as it stands, half transposed.
-    turned = 0.5 + 0.5 / arch.symg_transposed_rate
     # Each block adds to the sums of its columns' rows: read and written once per block.
     update = 0.5 * row_blocks * op.out_w * share * channels * 2.0 * arch.dpu_sum_bytes / sum_rate(arch)
     starts = (np.ceil(row_blocks * row_blocks * share) - 1.0) * block_start_cycles(arch)
-    return float(op.batch * (cycles * turned + update + starts))
+    return float(op.batch * (cycles * transposing_factor(arch, op) + update + starts))
 
 
 @compiled
@@ -259,7 +261,7 @@ def search_operator(
     task = Task(arch, op, lower, upper, candidates, start, is_exact, keys, known, ranges, limits)
     if op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION):
         return search_triangle(task) if op.triangle else search_product(task)
-    return search_stream(task) if start + 1 < candidates.shape[0] else -1
+    return search_stream(task)
 
 
 @compiled_making_arrays

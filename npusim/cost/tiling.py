@@ -30,24 +30,24 @@ whole; of convolutions with each number of strips and height of pieces. Lengths 
 a whole has every part that its halves have.
 
 Parts of channels may also stream both operands in chunks, with blocks of rows as a share has. They are blocks
-of outputs, so nothing pauses between them. They are tried from half a stencil to less than one. Longer blocks
-are nearly whole stencils; shorter ones, and parts of rows, take long to search. Without them a whole costs no
-more than its parts (`tests/test_mapping_law.py`).
+of outputs, so nothing pauses between them. They are tried from half a register tile to less than one. Longer
+blocks are nearly whole register tiles; shorter ones, and parts of rows, take long to search. Without them a
+whole costs no more than its parts (`tests/test_mapping_law.py`).
 
-Blocks of outputs are whole stencils, or one to four stencils long in groups of lanes, whose cycles are exact;
-of these every number that fits is tried.
+Blocks of outputs are whole register tiles, or one to four register tiles long in groups of lanes, whose
+cycles are exact; of these every number that fits is tried.
 
-Pieces. The piece of a matrix product is a stencil of the MPE mode. The piece of a convolution has
+Pieces. The piece of a matrix product is a register tile of the MPE mode. The piece of a convolution has
 
-- rows of a stencil, of a group of pixels (4), or one row;
-- channels of a stencil, or of a group of channel lanes (16);
+- rows of a register tile, of a group of pixels (4), or one row;
+- channels of a register tile, or of a group of channel lanes (16);
 - the whole width of the image, or 2, 4, 8, ... strips, down to the width of a group of pixels.
 
-With a piece smaller than a stencil the grid computes partial stencils: its cycles are those of the piece,
-times the number of pieces. Blocks of rows share `kernel - stride` input rows at their border, and strips as
-many columns; each block and strip fetches these. Tiles that divide the rows compute neighbouring blocks at
-the same time, and a broadcast serves both, so the split adds no such rows. The smallest piece, with 16 input
-channels at a time, takes a few KiB: every convolution fits.
+With a piece smaller than a register tile the grid computes partial register tiles: its cycles are those of
+the piece, times the number of pieces. Blocks of rows share `kernel - stride` input rows at their border, and
+strips as many columns; each block and strip fetches these. Tiles that divide the rows compute neighbouring
+blocks at the same time, and a broadcast serves both, so the split adds no such rows. The smallest piece, with
+16 input channels at a time, takes a few KiB: every convolution fits.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ from npusim.cost.arrays.nest import BATCH, OUTPUT_CHANNELS, OUTPUT_HEIGHT
 from npusim.cost.candidates import CandidateRecord
 from npusim.cost.grid import (
     conv_cycles,
-    full_stencil_cycles,
+    full_register_tile_cycles,
     matmul_mode_cycles,
     mode_shape,
     startup_cycles,
     tile_workload,
 )
 from npusim.cost.kernels import compiled
-from npusim.cost.resources import grid_written_bytes, stencil_fed_bytes
+from npusim.cost.resources import grid_written_bytes, register_tile_fed_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split
 
 
@@ -213,12 +213,12 @@ class TilePart(NamedTuple):
     strips: float
     channels: float
     grid_rows: float
-    """Rows of the grid at a time: of the whole share where a piece has the rows of a stencil."""
+    """Rows of the grid at a time: of the whole share where a piece has the rows of a register tile."""
     grid_channels: float
-    stencil_pixels: float
-    stencil_channels: float
+    register_tile_pixels: float
+    register_tile_channels: float
     is_fine: bool
-    """Whether it is smaller than a stencil, or narrower than the image."""
+    """Whether it is smaller than a register tile, or narrower than the image."""
 
 
 @compiled
@@ -231,7 +231,7 @@ def more_strips(arch: ArchRecord, op: OpRecord, strips: float) -> float:
 
 @compiled
 def _array_piece(arch: ArchRecord, op: OpRecord, rows: float, channels: float, level: int) -> TilePart:
-    """Return the piece of an array, which has no stencils: the parallel lanes of its PEs, or a line."""
+    """Return the piece of an array, which has no register tiles: the parallel lanes of its PEs, or a line."""
     is_matmul = op.dpu_operation == _MATMUL
     tall = lanes_along(arch, BATCH if is_matmul else OUTPUT_HEIGHT, rows)
     if level > 0:
@@ -252,8 +252,8 @@ def piece_of(
     Parameters
     ----------
     level : int
-        0 for products. Row level times CHANNEL_LEVELS, plus channel level. Rows: 0 of a stencil, 1 of a
-        group of pixels, 2 one row. Channels: 0 of a stencil, 1 of a group of lanes.
+        0 for products. Row level times CHANNEL_LEVELS, plus channel level. Rows: 0 of a register tile, 1 of a
+        group of pixels, 2 one row. Channels: 0 of a register tile, 1 of a group of lanes.
     strips : float
         Strips to cut the width into, see `more_strips`; 1 for products.
     """
@@ -261,28 +261,28 @@ def piece_of(
     if has_array(arch):
         return _array_piece(arch, op, rows, channels, channel_level)
     across, down, groups = mode_shape(arch, mode)
-    stencil_w, stencil_h = across * arch.dpu_pixel_lanes_w, down * arch.dpu_pixel_lanes_h
-    pixels, stencil_c = stencil_w * stencil_h, groups * arch.dpu_channel_lanes
-    piece_c, width = min(channels, stencil_c), op.out_w
+    register_tile_w, register_tile_h = across * arch.dpu_pixel_lanes_w, down * arch.dpu_pixel_lanes_h
+    pixels, register_tile_c = register_tile_w * register_tile_h, groups * arch.dpu_channel_lanes
+    piece_c, width = min(channels, register_tile_c), op.out_w
     if op.dpu_operation == _MATMUL:
-        return TilePart(min(rows, pixels), 1.0, 1.0, piece_c, rows, channels, pixels, stencil_c, False)
+        return TilePart(min(rows, pixels), 1.0, 1.0, piece_c, rows, channels, pixels, register_tile_c, False)
     if strips > 1.0:
         lanes = arch.dpu_pixel_lanes_w
         width = min(op.out_w, np.ceil(np.ceil(op.out_w / lanes) / strips) * lanes)
-    piece_h, coarser_h, coarser_c = min(rows, stencil_h), 0.0, 0.0
+    piece_h, coarser_h, coarser_c = min(rows, register_tile_h), 0.0, 0.0
     if row_level > 0:
         coarser_h, piece_h = piece_h, min(piece_h, arch.dpu_pixel_lanes_h)
     if row_level > 1:
         coarser_h, piece_h = piece_h, 1.0
     if channel_level > 0:
         coarser_c, piece_c = piece_c, min(piece_c, arch.dpu_channel_lanes)
-        channels, stencil_c = piece_c, min(stencil_c, piece_c)
+        channels, register_tile_c = piece_c, min(register_tile_c, piece_c)
     if strips > 1.0 or row_level > 0:
-        pixels = min(stencil_w, width) * min(stencil_h, piece_h)
+        pixels = min(register_tile_w, width) * min(register_tile_h, piece_h)
     tall = 0.0 if piece_h == coarser_h or piece_c == coarser_c else piece_h
     grid_rows, count, is_fine = piece_h if row_level > 0 else rows, np.ceil(op.out_w / width), level > 0
     is_fine = is_fine or strips > 1.0
-    return TilePart(tall, width, count, piece_c, grid_rows, channels, pixels, stencil_c, is_fine)
+    return TilePart(tall, width, count, piece_c, grid_rows, channels, pixels, register_tile_c, is_fine)
 
 
 @compiled
@@ -294,12 +294,19 @@ def _strip_width(op: OpRecord, piece: TilePart) -> float:
 
 
 @compiled
+def transposing_factor(arch: ArchRecord, op: OpRecord) -> float:
+    """Return the cycles of a product over those of straight reads; half of a triangle's are transposed."""
+    return float(0.5 + 0.5 / arch.symg_transposed_rate) if op.triangle else 1.0
+
+
+@compiled
 def tile_cycles(
     arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int, piece: TilePart
 ) -> float:
     """Return the cycles of the MAC grid for the share of a tile of one product or image of a batch."""
     if op.dpu_operation == _MATMUL:
-        return matmul_mode_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
+        work = tile_workload(op, rows, 1.0, channels, True)
+        return matmul_mode_cycles(arch, work, mode) * transposing_factor(arch, op)
     work = tile_workload(op, piece.width, piece.grid_rows, piece.grid_channels, True)
     cycles = conv_cycles(arch, work, mode)
     if not piece.is_fine:
@@ -315,14 +322,15 @@ def least_cycles(
 ) -> tuple[float, float]:
     """Return lower bounds of the cycles of a share of a product: cut in any way, and along its rows alone.
 
-    The first has full stencils, the second stencils with all pixels.
+    The first has full register tiles, the second register tiles with all pixels.
     """
     across, down, groups = mode_shape(arch, mode)
-    row_stencils = rows / (across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h)
-    stencil, row = full_stencil_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
+    row_register_tiles = rows / (across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h)
+    register_tile, row = full_register_tile_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
     start = startup_cycles(arch, 1.0)
-    in_row = channels / (groups * arch.dpu_channel_lanes)
-    return float(start + row_stencils * in_row * stencil), float(start + row_stencils * row)
+    in_row, factor = channels / (groups * arch.dpu_channel_lanes), transposing_factor(arch, op)
+    least = start + row_register_tiles * in_row * register_tile
+    return float(least * factor), float((start + row_register_tiles * row) * factor)
 
 
 @compiled
@@ -448,17 +456,17 @@ def block_of(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece
 
 
 @compiled
-def has_stencils(arch: ArchRecord, op: OpRecord) -> bool:
-    """Whether a row is a matrix product on a grid that works in stencils."""
+def has_register_tiles(arch: ArchRecord, op: OpRecord) -> bool:
+    """Whether a row is a matrix product on a grid that works in register tiles."""
     return bool(op.dpu_operation == _MATMUL and not has_array(arch))
 
 
 @compiled
 def lane_block_of(arch: ArchRecord, op: OpRecord, layout: Layout) -> Block:
-    """Return the share of a tile of a product, or a part, with rows in groups of lanes, not stencils."""
+    """Return a tile's share of a product, or a part, with rows in groups of lanes, not register tiles."""
     rows, channels = part_sizes(arch, op, layout.cut)
     piece, lanes = layout.piece, min(rows, row_lanes(arch, op))
-    area = (piece.stencil_pixels, piece.stencil_channels)
+    area = (piece.register_tile_pixels, piece.register_tile_channels)
     grid = (piece.grid_rows, piece.grid_channels)
     line = TilePart(lanes, piece.width, piece.strips, piece.channels, *grid, *area, piece.is_fine)
     return block_of(arch, op, rows, channels, line)
@@ -511,9 +519,9 @@ def sum_rate(arch: ArchRecord) -> float:
 
 @compiled
 def fed_by_layout(op: OpRecord, piece: TilePart, array_bytes: float) -> float:
-    """Return the reads of the MACs in SRAM (bytes): of an array, or of stencils where `array_bytes` is 0."""
+    """Return what the MACs read in SRAM (bytes): an array, or register tiles where `array_bytes` is 0."""
     if array_bytes == 0.0:
-        return stencil_fed_bytes(op, piece.stencil_pixels, piece.stencil_channels)
+        return register_tile_fed_bytes(op, piece.register_tile_pixels, piece.register_tile_channels)
     return array_bytes - grid_written_bytes(op)
 
 

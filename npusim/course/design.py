@@ -20,7 +20,7 @@ from npusim.engines import Estimate
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import IllegalTechniqueError
 from npusim.reporting.engineering import engineering, last_digit
-from npusim.reporting.html import UNIT_COLOURS, amount_axis
+from npusim.reporting.html import UNIT_COLOURS
 from npusim.studies.uncertainty import with_interval
 from npusim.workloads import KINDS, load_spec, workload_names
 
@@ -191,23 +191,18 @@ def critical_path(estimate: Estimate) -> tuple[go.Figure, int]:
     if len(path) > _MOST_BARS:
         rest = sum(time for _, time, _ in path) - sum(time for _, time, _ in named)
         steps.append((f"{len(path) - len(named)} more operators", rest, "several"))
-    units = dict.fromkeys(unit for _, _, unit in steps)
-    parts = {
-        unit: {f"{name}, {engineering(time, 's')}": time if of == unit else None for name, time, of in steps}
-        for unit in units
-    }
-    axis = amount_axis("time since the inference was asked for", "s")
+    bars = {f"{name}, {engineering(time, 's')}": {unit: time} for name, time, unit in steps}
     colours = {**UNIT_COLOURS, "launch": "#bbbbbb", "several": "#888888"}
     begins = [0.0, *accumulate(time for _, time, _ in steps[:-1])]
-    return stacked(parts, axis, colours, begins), len(steps)
+    return stacked(bars, "time since the inference was asked for", "s", colours, begins), len(steps)
 
 
 def energy_by_part(estimate: Estimate) -> go.Figure:
     """Return the energy of an inference as one bar of its parts."""
     bar = f"{engineering(estimate.energy_j, 'J')} an inference"
     energies = {name: j for name, j in estimate.energy.model_dump().items() if isinstance(j, float) and j > 0}
-    parts = {name.removesuffix("_j"): {bar: energy_j} for name, energy_j in energies.items()}
-    return stacked(parts, amount_axis("energy", "J"), {})
+    parts = {name.removesuffix("_j"): energy_j for name, energy_j in energies.items()}
+    return stacked({bar: parts}, "energy", "J")
 
 
 @cache

@@ -61,44 +61,47 @@ def curves(
 
 
 def stacked(
-    parts: Mapping[str, Mapping[str, float | None]],
-    axis: Mapping[str, Any],
-    colours: Mapping[str, str],
+    bars: Mapping[str, Mapping[str, float | None]],
+    title: str,
+    unit: str,
+    colours: Mapping[str, str] | None = None,
     base: Sequence[float] | None = None,
 ) -> go.Figure:
-    """Return horizontal bars below their names, each cut into the same parts.
+    """Return horizontal bars below their names, each cut into parts.
 
     Parameters
     ----------
-    parts : mapping of str to mapping of str to float or None
-        An amount for each bar by name, of each part; the first bar is on top.
-    axis : mapping
-        Settings of the axis of amounts.
-    colours : mapping of str to str
+    bars : mapping of str to mapping of str to float or None
+        An amount for each part by name, of each bar; the first bar is on top.
+    title, unit : str
+        What the axis of amounts says.
+    colours : mapping of str to str, optional
         Colour of a part; the others take the next colour. Hatching tells parts apart, too.
     base : sequence of float, optional
         Where each bar begins, as in a waterfall; None: at 0, the parts of a bar one after the other.
     """
     figure = go.Figure()
-    rows = list(dict.fromkeys(row for values in parts.values() for row in values))
-    for number, (name, values) in enumerate(parts.items()):
+    for number, name in enumerate(dict.fromkeys(name for parts in bars.values() for name in parts)):
         pattern = {"shape": HATCHING[number % len(HATCHING)], "fgcolor": "#ffffff", "size": 6}
         figure.add_bar(
-            y=list(range(len(rows))),
-            x=list(values.values()),
+            y=list(range(len(bars))),
+            x=[parts.get(name) for parts in bars.values()],
             base=None if base is None else list(base),
             name=UNIT_NAMES.get(name, name),
             orientation="h",
-            marker={"color": colours.get(name, COLOURS[number % len(COLOURS)]), "pattern": pattern},
+            marker={
+                "color": (colours or {}).get(name, COLOURS[number % len(COLOURS)]),
+                "pattern": pattern,
+            },
             width=_BAR,
         )
     place = {"x": 0, "xref": "x", "xanchor": "left", "yanchor": "bottom", "showarrow": False}
-    for number, row in enumerate(rows):
+    for number, row in enumerate(bars):
         figure.add_annotation(text=escape(row), y=number - _BAR / 2, **place)
     return figure.update_layout(
         barmode="stack" if base is None else "overlay",
-        xaxis=dict(axis),
-        yaxis={"range": [len(rows) - 0.5, -0.9], "visible": False},
+        xaxis=amount_axis(title, unit),
+        yaxis={"range": [len(bars) - 0.5, -0.9], "visible": False},
         legend={"traceorder": "normal"},
     )
 
@@ -118,8 +121,8 @@ def critical_bars(
     """Return the critical path of several estimates as bars of the same parts; a bar ends at the latency."""
     by_name = {name: critical_parts(each, part_of) for name, each in estimates.items()}
     names = dict.fromkeys(part for parts in by_name.values() for part in parts)
-    bars = {part: {name: parts.get(part, 0.0) for name, parts in by_name.items()} for part in names}
-    return stacked(bars, amount_axis("time on the critical path", "s"), {**colours, **LAUNCH_COLOUR})
+    bars = {name: {part: parts.get(part, 0.0) for part in names} for name, parts in by_name.items()}
+    return stacked(bars, "time on the critical path", "s", {**colours, **LAUNCH_COLOUR})
 
 
 def alternative(figure: go.Figure | MachineSteps) -> str:

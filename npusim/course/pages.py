@@ -22,9 +22,9 @@ from markdown import markdown
 from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.words import word, words
 from npusim.errors import FileError, NpusimError
+from npusim.reporting.html import frame, text_beside
 from npusim.reporting.plotly_library import KINDS_OF_LESSONS, plotting_library
 
-_HERE = Path(__file__).parent
 Places = tuple[int, ...]
 """Place of each thumb among its slider's values; a slider with two ends has two thumbs."""
 Address = Callable[[str], str]
@@ -197,23 +197,21 @@ def document(
     title: str, shown: str, data: dict[str, Any], *scripts: str, others: dict[str, Any] | None = None
 ) -> str:
     """Return a page with what it shows, its data, and further scripts by name."""
-    style, page = ((_HERE / name).read_text("utf-8") for name in ("page.css", "page.js"))
+
+    def beside(name: str) -> str:
+        return text_beside(__file__, name)
+
     # Each stands in a function of its own.
-    figure, steps = (
-        (_HERE / name).read_text("utf-8").replace("export default", "return")
-        for name in ("figure.js", "steps.js")
-    )
-    texts = json.dumps(words()).replace("</", "<\\/")
-    more = "".join((_HERE / name).read_text("utf-8") for name in scripts)
-    return (
-        f'<!doctype html><html lang="{word("language")}"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>npusim: {escape(title)}</title>'
-        f"<style>{style}</style></head><body><main>{shown}</main>{_packed('data', data)}"
-        f"<script>const WORDS = {texts};\n"
+    figure, steps = (beside(name).replace("export default", "return") for name in ("figure.js", "steps.js"))
+    texts, more = json.dumps(words()).replace("</", "<\\/"), "".join(map(beside, scripts))
+    below = (
+        f"{_packed('data', data)}<script>const WORDS = {texts};\n"
         f"const figureIn = (() => {{{figure}}})(), machineIn = (() => {{{steps}}})();\n"
-        f"{more}{page}</script>{_packed('others', others) if others else ''}</body></html>\n"
+        f"{more}{beside('page.js')}</script>{_packed('others', others) if others else ''}"
     )
+    icon = '<link rel="icon" href="data:,">'
+    style, language = beside("page.css"), word("language")
+    return frame(title, style, shown, head=icon, scripts=below, language=language)
 
 
 def _packed(name: str, data: dict[str, Any]) -> str:

@@ -239,7 +239,7 @@ def serve(port: int, ready: Callable[[str, str], None]) -> None:
     port : int
         0 takes one that is free.
     ready : callable
-        Called as soon as the list of lessons can be opened, with its address and the query with the token.
+        Called when the list of lessons can be opened, with its address and the query with the token.
 
     Raises
     ------
@@ -248,18 +248,13 @@ def serve(port: int, ready: Callable[[str, str], None]) -> None:
     """
     with bound_socket(port) as opened:
         actual, token = opened.getsockname()[1], secrets.token_hex(16)
-        config = uvicorn.Config(
-            application(actual, token),
-            http=_Patient,
-            log_level="error",
-            lifespan="on",
-            ws="none",
-        )
-        server = _Server(config)
-        server.when_started = lambda: ready(f"http://{LOOPBACK}:{actual}/", f"?token={token}")
+        app = application(actual, token)
+        config = uvicorn.Config(app, http=_Patient, log_level="error", ws="none")
         # While the browser starts; lessons are imported after their first pictures, which come with npusim.
         threading.Thread(target=_library, daemon=True).start()
-        server.run(sockets=[opened])
+        opened.listen()  # who asks before the server answers waits
+        ready(f"http://{LOOPBACK}:{actual}/", f"?token={token}")
+        uvicorn.Server(config).run(sockets=[opened])
 
 
 class _Patient(H11Protocol):
@@ -286,15 +281,3 @@ class _Patient(H11Protocol):
         is_answered = self.cycle is None or self.cycle.response_complete
         if is_answered and self.transport.get_protocol() is self and not self.transport.is_closing():
             self.transport.close()
-
-
-class _Server(uvicorn.Server):
-    """A server that says when it can be reached."""
-
-    when_started: Callable[[], None]
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then call `when_started`."""
-        await super().startup(sockets)
-        if self.started:
-            self.when_started()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.arch import outer_levels
+from npusim.arch import Npu, outer_levels
 from npusim.cost import (
     DDR2CMX,
     MAC_FORMATS,
@@ -25,6 +25,7 @@ from npusim.cost import (
     Split,
     Unit,
     dma_bytes_per_s,
+    macs_per_s,
 )
 from npusim.engines.estimate import (
     Ceiling,
@@ -199,7 +200,10 @@ def peak_power_w(mapped: Mapped) -> float:
 
 def roofline(mapped: Mapped) -> Roofline:
     """Return the roofline of a mapped graph, by the times of the analytical engine."""
-    arrays = (ceiling for name in mapped.arch.arrays for ceiling in _array_ceilings(name, mapped.arch[name]))
+    devices = mapped.soc.array_devices
+    arrays = (
+        c for name in mapped.arch.arrays for c in _array_ceilings(devices[name], name, mapped.arch[name])
+    )
     levels = (
         _memory(f"{name} {level}", name, level, mapped.arch[name]["level_bytes_per_s"][k])
         for name, level, k in levels_of(mapped)
@@ -220,9 +224,7 @@ def levels_of(mapped: Mapped) -> Iterator[tuple[str, str, int]]:
 def _multiplier_macs_per_s(arch: Any, item_bytes: float) -> float:
     """Return the multiply-accumulates per second of all tiles in use, by bytes of an operand."""
     form = next((i for i, size in enumerate(_ITEMS.values()) if item_bytes <= size), len(_ITEMS) - 1)
-    mpes = (arch["dpu_vpe"] * arch["dpu_mpe"]) ** 2
-    per_cycle = arch["dpu_mac_bytes_per_cycle"][form] / item_bytes * mpes
-    return float(per_cycle * arch["tiles"] * arch["dpu_clock_hz"])
+    return macs_per_s(arch, arch["dpu_mac_bytes_per_cycle"][form] / item_bytes, arch["tiles"])
 
 
 def _performed_macs(op: Any) -> float:
@@ -230,16 +232,21 @@ def _performed_macs(op: Any) -> float:
     return float(op["repeats"] * op["macs"] * min(op["a_density"], op["b_density"]))
 
 
-def _array_ceilings(name: str, arch: Any) -> Iterator[Ceiling]:
+def _array_ceilings(device: Npu, name: str, arch: Any) -> Iterator[Ceiling]:
     for form in MAC_FORMATS:
         if arch[f"mpe_macs_{form}"] > 0.0:
             yield _arithmetic(f"{name}.dpu", form, 2.0 * _multiplier_macs_per_s(arch, _ITEMS[form]))
-    lanes = arch["dsp_lanes"] * arch["dsps_per_tile"] * arch["tiles"]
-    yield _arithmetic(f"{name}.dsp", None, float(2.0 * lanes * arch["vpu_clock_hz"]))
+    if device.has_vector_units:
+        lanes = arch["dsp_lanes"] * arch["dsps_per_tile"] * arch["tiles"]
+        yield _arithmetic(f"{name}.dsp", None, float(2.0 * lanes * arch["vpu_clock_hz"]))
     rates = (arch[f"dpu_{part}_bytes_per_port_cycle"] for part in _READERS)
     reads = arch["dpu_read_ports"] * max(float(rate) for rate in rates)
-    ports = reads + arch["dpu_write_ports"] * arch["dpu_drain_bytes_per_port_cycle"]
-    yield _memory(f"{name} SRAM ports", f"{name}.dpu", "sram", ports * arch["tiles"] * arch["dpu_clock_hz"])
+    writes = arch["dpu_write_ports"] * arch["dpu_drain_bytes_per_port_cycle"]
+    if arch["array"]["axes"] > 0.0:  # whole words through each port, read and written
+        words = arch["dpu_read_ports"] * arch["dpu_sram_word_bytes"]
+        reads, writes = max(reads, words), max(writes, words)
+    ports = (reads + writes) * arch["tiles"] * arch["dpu_clock_hz"]
+    yield _memory(f"{name} SRAM ports", f"{name}.dpu", "sram", ports)
     width = arch["dma_engines"] * arch["dma_engine_bytes_per_cycle"] * arch["vpu_clock_hz"]
     yield _memory(f"{name} DMA", name, "dram", width)
     yield _memory(f"{name} DRAM", name, "dram", arch["dram_bytes_per_s"])

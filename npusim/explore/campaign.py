@@ -33,7 +33,7 @@ from npusim.cost import (
 )
 from npusim.errors import ConfigError, IllegalTechniqueError, InfeasibleError
 from npusim.explore.axes import is_of_network, machine_row, resolve_axes, run_on, study_override
-from npusim.explore.points import Points, Traversal, decode, positions_in_unit_cube
+from npusim.explore.points import Points, Traversal, positions_in_unit_cube
 from npusim.explore.spaces import Scalar, Space, networks_of, space_of
 from npusim.graph import Graph
 from npusim.mapping import map_graph, plan_tables, refuse_too_large, wished
@@ -236,17 +236,14 @@ class Campaign:
 
     def _full(self, start: int, stop: int, totals: Any, incumbents: Incumbents | None) -> None:
         """Evaluate consecutive points of a full design: one network after the other."""
-        sizes = [self.axes[i].size for i in self._machine]
-        block = prod(sizes)
+        block = prod(self.axes[i].size for i in self._machine)
         for number in range(start // block, -(-stop // block)):
             origin = number * block
             first, last = max(start, origin) - origin, min(stop, origin + block) - origin
             if self._traversal is not None:
                 points = self._traversal.points(first, last)
             else:
-                values = decode(
-                    first, last - first, sizes, [self.axes[i].column_values for i in self._machine]
-                )
+                values = self._values(self.points.coordinates(np.arange(origin + first, origin + last)))
                 points = points_in_groups(self._columns, values, self._groups(values))
             network = self._network(self.points.coordinates([origin])[0])
             numbers = np.arange(origin + first, origin + last) if network.ops is None else None

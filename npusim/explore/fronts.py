@@ -11,19 +11,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import Field
 
-from npusim.cost import TOTAL_DTYPE, compiled_parallel_or_plain
+from npusim.cost import TOTAL_DTYPE
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.explore.axes import axes_without_cost, resolve_axes
 from npusim.explore.campaign import base_soc
-from npusim.explore.pareto import WORST, corner_of, finite_front, front, scaled, stand_ins
 from npusim.explore.query import files_of, folder_of, query
 from npusim.explore.robustness import ON_FRONT
 from npusim.explore.spaces import Space, parse_keep, wrong_sense
@@ -31,16 +29,14 @@ from npusim.explore.sql import TABLE
 from npusim.explore.store import POINT, Manifest, Store, read_manifest
 from npusim.metrics import METRICS, column_of, objectives
 from npusim.scenario import name_of
+from npusim.studies.pareto import WORST, corner_of, finite_front, front, scaled, stand_ins
 
 if TYPE_CHECKING:
     from npusim.explore.sweep import SweepResult
 
 IntVector = NDArray[np.int64]
 Matrix = NDArray[np.float64]
-_BLOCK, _POINT_MS = 4096, 0.01
-"""Points that a core reads in turn, and the time of one as plain Python."""
 _COLUMNS = list(TOTAL_DTYPE.names or ())
-_LATENCY = _COLUMNS.index("latency_s")
 _ROWS = 1 << 18
 """Rows that are read at a time."""
 _LASTING = 0.9
@@ -48,22 +44,6 @@ _LASTING = 0.9
 _MOST_DOMINATED = 2000
 _MOST_WAITING = 1 << 18
 """Points of unmerged fronts of batches that start a merge, in addition to the merged front."""
-
-
-@compiled_parallel_or_plain(lambda figures, *_: _POINT_MS * len(figures))
-def _fill_objectives(
-    figures: Any, columns: Any, signs: Any, limited: Any, limits: Any, values: Any, good: Any
-) -> None:
-    """Write the signed objectives of each point to `values`, and whether it keeps its limits to `good`."""
-    for block in numba.prange((figures.shape[0] + _BLOCK - 1) // _BLOCK):
-        for p in range(block * _BLOCK, min((block + 1) * _BLOCK, figures.shape[0])):
-            admitted = figures[p, _LATENCY] < np.inf
-            for b in range(limited.shape[0]):
-                figure = figures[p, limited[b]]
-                admitted = admitted and limits[b, 0] <= figure <= limits[b, 1]
-            good[p] = admitted
-            for i in range(columns.shape[0]):
-                values[i, p] = signs[i] * figures[p, columns[i]] if admitted else WORST
 
 
 def select_objectives(
@@ -88,13 +68,13 @@ def select_objectives(
     if derived:
         columns = [*_COLUMNS, *derived]
         figures = np.column_stack([figures, *(METRICS[name].values(totals) for name in derived)])
-    objective_columns = np.array([columns.index(name) for name in minimise], np.int64)
-    signs = np.array([METRICS[name].sign for name in minimise])
-    limited_columns = np.array([columns.index(name) for name in constraints], np.int64)
-    limits = np.array([bound.ends for bound in constraints.values()], np.float64).reshape(-1, 2)
-    values, good = np.empty((len(objective_columns), len(totals))), np.empty(len(totals), np.bool_)
-    _fill_objectives(figures, objective_columns, signs, limited_columns, limits, values, good)
-    return values, good
+    good = totals["latency_s"] < np.inf
+    for name, bound in constraints.items():
+        low, high = bound.ends
+        figure = figures[:, columns.index(name)]
+        good &= (low <= figure) & (figure <= high)
+    signed = [METRICS[name].sign * figures[:, columns.index(name)] for name in minimise]
+    return np.where(good, np.stack(signed), WORST), good
 
 
 def keep_points(space: Space, totals: Any) -> tuple[Any, int]:

@@ -22,7 +22,7 @@ from npusim.config import validate_data
 from npusim.config.overrides import parse_override
 from npusim.cost import thread_count
 from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError
-from npusim.explore.pareto import front
+from npusim.studies.pareto import front
 from npusim.system.answering import MORE, Simulated, balanced, dram_with_more, simulate, system_of
 from npusim.system.demands import least_s
 from npusim.system.document import DesignRow, MixStudy, StreamAnswer

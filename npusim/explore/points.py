@@ -22,10 +22,9 @@ from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
-from npusim.cost import BLOCK, PointGroups, compiled_parallel_or_plain
+from npusim.cost import BLOCK, PointGroups
 from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.spaces import DesignSpec
@@ -106,53 +105,6 @@ def _rows(design: DesignSpec, dimensions: int, start: int, count: int) -> Any:
     with warnings.catch_warnings():  # a part of the sequence is no power of two long, the whole may be
         warnings.simplefilter("ignore", UserWarning)
         return sampler.random(count)
-
-
-_READ_BLOCK, _POINT_MS = 4096, 0.01
-"""Points that a core reads at a time, and what one takes as plain Python, roughly."""
-
-
-@compiled_parallel_or_plain(lambda start, sizes, tables, offsets, widths, values: _POINT_MS * len(values))
-def _decode(start: int, sizes: Any, tables: Any, offsets: Any, widths: Any, values: Any) -> None:
-    last = sizes.shape[0] - 1
-    for block in numba.prange((values.shape[0] + _READ_BLOCK - 1) // _READ_BLOCK):
-        left, digits = start + block * _READ_BLOCK, np.empty_like(sizes)
-        for i in range(last, -1, -1):
-            digits[i] = left % sizes[i]
-            left //= sizes[i]
-        for p in range(block * _READ_BLOCK, min((block + 1) * _READ_BLOCK, values.shape[0])):
-            column = 0
-            for i in range(last + 1):
-                for c in range(widths[i]):
-                    values[p, column] = tables[offsets[i] + digits[i] * widths[i] + c]
-                    column += 1
-            for i in range(last, -1, -1):  # the next point
-                digits[i] += 1
-                if digits[i] < sizes[i]:
-                    break
-                digits[i] = 0
-
-
-def decode(start: int, count: int, sizes: Sequence[int], column_values: Sequence[Any]) -> Any:
-    """Return what consecutive points of a full design set columns to.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Values of each axis, the last one fastest.
-    column_values : sequence of array, shape (size, columns of the axis)
-
-    Returns
-    -------
-    array of float64, shape (count, columns)
-    """
-    widths = np.array([w.shape[1] for w in column_values], np.int64)
-    lengths = [w.size for w in column_values]
-    offsets = np.array([0, *np.cumsum(lengths)[:-1]], np.int64) if column_values else np.empty(0, np.int64)
-    tables = np.concatenate([np.ravel(w) for w in column_values]) if column_values else np.empty(0)
-    values = np.empty((count, int(widths.sum())))
-    _decode(start, np.array(sizes, np.int64), tables, offsets, widths, values)
-    return values
 
 
 _LONGEST_RUN = 16_384

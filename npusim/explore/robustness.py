@@ -11,11 +11,11 @@ import pyarrow as pa
 from npusim.arch import load_soc
 from npusim.explore.axes import run_on
 from npusim.explore.campaign import campaign_of, graph_at, overrides_of
-from npusim.explore.pareto import front
 from npusim.explore.spaces import Space, parse_keep
 from npusim.explore.store import POINT
 from npusim.mapping import map_graph
 from npusim.metrics import METRICS, SAMPLES, objectives
+from npusim.studies.pareto import front
 from npusim.studies.uncertainty import draw
 
 ON_FRONT = "on_front"

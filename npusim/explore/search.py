@@ -22,14 +22,11 @@ import numpy as np
 from pydantic import Field
 from pymoo.operators.crossover.sbx import cross_sbx
 from pymoo.operators.mutation.pm import mut_pm
-from pymoo.operators.survival.rank_and_crowding.metrics import calc_crowding_distance
-from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
 from npusim.documents import Document, Part
 from npusim.errors import FileError, NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.fronts import with_objectives
-from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.explore.query import points_table
 from npusim.explore.spaces import Space, load_space
 from npusim.explore.store import (
@@ -45,6 +42,8 @@ from npusim.explore.store import (
 from npusim.explore.sweep import Interrupted
 from npusim.files import parquet_bytes
 from npusim.metrics import admitted, objectives
+from npusim.studies.evolution import ranked
+from npusim.studies.pareto import front, hypervolume_shares
 
 _FILE = "search.npz"
 _EVERY = 20
@@ -110,13 +109,8 @@ class Evolution:
             self._values = np.empty((0, values.shape[1]))
         points = np.concatenate([self._points, points])
         values, good = np.concatenate([self._values, values]), np.concatenate([self._good, good])
-        rank, crowding = np.full(len(points), np.iinfo(np.int64).max), np.zeros(len(points))
         places = np.flatnonzero(good)
-        fronts = NonDominatedSorting().do(values[places], n_stop_if_ranked=self._population)
-        for level, members in enumerate(fronts):
-            front = places[members]
-            rank[front] = level
-            crowding[front] = calc_crowding_distance(values[front]) if len(front) > 2 else np.inf
+        rank, crowding = ranked(values[places], places, len(points), self._population)
         best = np.lexsort([self._random.random(len(points)), -crowding, rank])[: self._population]
         self._points, self._values, self._good = points[best], values[best], good[best]
         self._rank, self._crowding = rank[best], crowding[best]
@@ -415,15 +409,13 @@ def _compare(evolution: tuple[Any, Any], chance: tuple[Any, Any]) -> list[Search
     all_values = np.vstack([values[good] for values, good in (evolution, chance)]).T
     if not all_values.shape[1]:
         return []
-    corner, reference = corner_of(all_values[:, front(all_values)]), corner_of_unit(len(all_values))
-    total = hypervolume(scaled(all_values, corner), reference)
-
-    def share(values: Any, good: Any, end: int) -> float:
-        return hypervolume(scaled(values[:end][good[:end]].T, corner), reference) / total
-
     count = len(evolution[0])
-    ends = np.unique(np.geomspace(max(1, count // 100), count, _STEPS).astype(int))
+    ends = np.unique(np.geomspace(max(1, count // 100), count, _STEPS).astype(int)).tolist()
+    shares = [
+        hypervolume_shares((values[:end][good[:end]].T for end in ends), all_values)
+        for values, good in (evolution, chance)
+    ]
     return [
-        SearchStep(evaluations=end, evolution=share(*evolution, end), chance=share(*chance, end))
-        for end in map(int, ends)
+        SearchStep(evaluations=end, evolution=own, chance=by_chance)
+        for end, own, by_chance in zip(ends, *shares, strict=True)
     ]

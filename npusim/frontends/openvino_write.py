@@ -11,7 +11,8 @@ Eight-bit numbers are signed and symmetric: 256 levels between -1 and 1.
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -300,7 +301,9 @@ class UnmeasurableError(UnwritableError):
     """A graph with a technique that only a compiler can apply, and no model file can hold."""
 
 
-def model_of_graph(graph: Graph, seed: int = 0) -> Any:
+def model_of_graph(
+    graph: Graph, seed: int = 0, values: Callable[[str], npt.NDArray[Any]] | None = None
+) -> Any:
     """Return a graph as an `openvino.Model` with one operation per operator, under the operator's name.
 
     Tensors of int8 are bytes where the host or the file holds them, and FakeQuantize where the network
@@ -310,6 +313,8 @@ def model_of_graph(graph: Graph, seed: int = 0) -> Any:
     ----------
     seed : int, optional
         Seed of made-up values.
+    values : callable, optional
+        Returns the value of a constant by its name; None: they are made up.
 
     Raises
     ------
@@ -325,7 +330,7 @@ def model_of_graph(graph: Graph, seed: int = 0) -> Any:
             problem = f"operator {op.name!r} runs {op.repeats} times; loops cannot be written"
             raise UnwritableError(f"{graph.name}: {problem}")
     refuse_annotations(graph)
-    return _Writing(graph, seed).model()
+    return _Writing(graph, values or partial(example_value, graph, seed=seed)).model()
 
 
 def refuse_annotations(graph: Graph, before: Graph | None = None) -> None:
@@ -347,8 +352,8 @@ def refuse_annotations(graph: Graph, before: Graph | None = None) -> None:
 class _Writing:
     """The state of one writing: which tensor became which output."""
 
-    def __init__(self, graph: Graph, seed: int) -> None:
-        self.graph, self.seed = graph, seed
+    def __init__(self, graph: Graph, values: Callable[[str], npt.NDArray[Any]]) -> None:
+        self.graph, self.values = graph, values
         self.openvino: Any = openvino()
         self.ops: Any = self.openvino.opset15
         self.outputs: dict[str, Any] = {}
@@ -387,7 +392,7 @@ class _Writing:
 
     def _constant(self, tensor: Tensor) -> Any:
         element, name = element_type(self.graph, tensor), tensor.name
-        values = example_value(self.graph, name, self.seed)
+        values = self.values(name).reshape(tensor.shape)
         if tensor.dtype is not DType.INT8:
             node = self.ops.constant(values, element)
         elif _is_kept_in_bytes(self.graph, name):

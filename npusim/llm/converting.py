@@ -1,309 +1,144 @@
-"""Conversion of Llama to OpenVINO, part by part, with states for the caches, as NITRO does.
+"""Export of Llama as OpenVINO models, part by part, with states for the caches, as NITRO has them.
 
     DIR/config.json         sizes, and how it was cut and stored
     DIR/model/0.xml ...     one model for each part, with its weights beside it
 
 Inputs and outputs are called as in NITRO: `token`, `x`, `mask`, `freqs_cis`, `cache_k_0`, ..., `logits`
-(arXiv 2412.11053, sections 3.4 and 3.5). One part is made, converted and saved before the next, so that no
-more than its weights are in memory.
+(arXiv 2412.11053, sections 3.4 and 3.5). Models are written from the graph that estimates cost
+(`npusim.llm.decoder`), one part after the other, so that no more than the weights of one are in memory.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from npusim.errors import ConfigError, FileError
-from npusim.frontends.openvino_ir import openvino, unreported
-from npusim.frontends.openvino_write import save_model
+from npusim.frontends.openvino_write import model_of_graph, save_model
 from npusim.frontends.quantising import load_nncf
-from npusim.llm.spec import LlmSpec, rotary_angles
+from npusim.llm.decoder import Decoder
+from npusim.llm.spec import EMBEDDING, OUTPUT, LlmSpec, rotary_angles
+from npusim.ops import DType
 
 EPSILON = 5e-5
 """Added to the mean square before the root; NITRO's, since fp16 holds no much smaller number."""
 _SPREAD = 0.02
 """Standard deviation of made-up weights."""
+_IN_LAYER = {
+    "attention/norm": "input_layernorm",
+    "attention/query": "self_attn.q_proj",
+    "attention/key": "self_attn.k_proj",
+    "attention/value": "self_attn.v_proj",
+    "attention/output": "self_attn.o_proj",
+    "feed/norm": "post_attention_layernorm",
+    "feed/gate": "mlp.gate_proj",
+    "feed/up": "mlp.up_proj",
+    "feed/down": "mlp.down_proj",
+}
+"""Hugging Face's name of each weight of a layer, by the operator that reads it."""
+_OUTSIDE = {
+    "embedding/table": "embed_tokens.weight",
+    "output/norm/weight": "norm.weight",
+    "output/logits/weight": "lm_head.weight",
+}
+"""The same of other weights, by their names in the graph."""
 
 
-def made_up_weights(spec: LlmSpec, only: Collection[str] = ()) -> dict[str, Tensor]:
-    """Return random weights under Hugging Face's names, all or some; equal for equal names."""
+def made_up_weights(spec: LlmSpec, part: str = "") -> dict[str, Tensor]:
+    """Return random weights under Hugging Face's names, of a part or all; equal for equal names."""
     weights = {}
-    for name, shape in weight_shapes(spec).items():
-        if not only or name in only:
-            generator = torch.Generator().manual_seed(crc32(name.encode()))
-            mean = 1.0 if len(shape) == 1 else 0.0  # of a normalisation
-            weights[name] = mean + torch.randn(shape, generator=generator) * _SPREAD
+    for name, shape in weight_shapes(spec, part).items():
+        generator = torch.Generator().manual_seed(crc32(name.encode()))
+        mean = 1.0 if len(shape) == 1 else 0.0  # of a normalisation
+        weights[name] = mean + torch.randn(shape, generator=generator) * _SPREAD
     return weights
 
 
-def weight_shapes(spec: LlmSpec) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight by its name, as the parts have them; a tied last layer has none."""
-    with torch.device("meta"):  # no memory for the weights
-        modules = [module for _, module, _ in _modules(spec)]
-    shapes = {name: tuple(value.shape) for one in modules for name, value in one.state_dict().items()}
-    if spec.tied:
-        del shapes["lm_head.weight"]
-    return shapes
+def weight_shapes(spec: LlmSpec, part: str = "") -> dict[str, tuple[int, ...]]:
+    """Return the shape of each weight of a part, or of all parts, by its published name."""
+    parts = [part] if part else spec.part_names
+    tensors = (t for one in parts for t in part_decoder(spec, one).editor.tensors.values())
+    named = ((published_name(t.name), t.shape) for t in tensors)
+    return {name: shape[-1:] if name.endswith("norm.weight") else shape for name, shape in named if name}
 
 
-def angle_table(spec: LlmSpec, positions: int) -> Tensor:
-    """Return cosine and sine of each position and pair of features, [positions, pairs, 2]."""
-    return torch.from_numpy(rotary_angles(spec, positions)).float()
+def published_name(weight: str) -> str:
+    """Return Hugging Face's name of a weight of the graph; empty for other constants."""
+    layer, _, place = weight.partition("/")
+    number, name = layer.removeprefix("layer"), _IN_LAYER.get(place.removesuffix("/weight"), "")
+    if number.isdigit() and name and place.endswith("/weight"):
+        return f"layers.{number}.{name}.weight"
+    return _OUTSIDE.get(weight, "")
 
 
-class RmsNorm(nn.Module):
-    """Normalisation by the root of the mean square."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the rows of x [..., width] at a mean square of one, times the weight."""
-        mean = x.pow(2).mean(-1, keepdim=True)
-        return x / torch.sqrt(mean + EPSILON) * self.weight
-
-
-class _Attention(nn.Module):
-    """Attention over all places of the cache."""
-
-    def __init__(self, spec: LlmSpec) -> None:
-        super().__init__()
-        self.heads, self.kv_heads, self.width = spec.heads, spec.kv_heads, spec.head_width
-        self.drops, self.masked = spec.shapes == "static", spec.shapes == "static" or spec.new_tokens > 1
-        narrow = spec.kv_heads * spec.head_width
-        for name, out in (("q", spec.hidden), ("k", narrow), ("v", narrow), ("o", spec.hidden)):
-            setattr(self, f"{name}_proj", nn.Linear(spec.hidden, out, bias=False))
-
-    def forward(
-        self, x: Tensor, mask: Tensor, angles: Tensor, cache_k: Tensor, cache_v: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the result [1, tokens, hidden] and the caches [1, places, kv_heads, width] afterwards."""
-        tokens = x.shape[1]
-        query = _turned(self.q_proj(x).view(1, tokens, self.heads, self.width), angles)
-        key = _turned(self.k_proj(x).view(1, tokens, self.kv_heads, self.width), angles)
-        value = self.v_proj(x).view(1, tokens, self.kv_heads, self.width)
-        first = tokens if self.drops else 0
-        cache_k = torch.cat((cache_k[:, first:], key), dim=1)
-        cache_v = torch.cat((cache_v[:, first:], value), dim=1)
-        shared = self.heads // self.kv_heads
-        keys, values = (_repeated(cache, shared).transpose(1, 2) for cache in (cache_k, cache_v))
-        scores = query.transpose(1, 2) @ keys.transpose(2, 3) / math.sqrt(self.width)
-        if self.masked:
-            scores = scores + mask
-        attended = functional.softmax(scores, dim=-1) @ values
-        return self.o_proj(attended.transpose(1, 2).reshape(1, tokens, -1)), cache_k, cache_v
+def part_decoder(spec: LlmSpec, part: str) -> Decoder:
+    """Return a part under construction, with its outputs; what it is handed is called `x`."""
+    wanted = {"precision": "fp32", "weights": "fp16", "group": 0, "host_work": False}
+    decoder = Decoder(LlmSpec.model_validate(spec.model_dump() | wanted), part)
+    editor = decoder.editor
+    decoder.begin(part)
+    if part == EMBEDDING:
+        editor.input("token", (1, spec.new_tokens), DType.INT64)
+        editor.outputs = [decoder.embedded()]
+        return decoder
+    x = editor.input("x", (1, spec.new_tokens, spec.hidden), DType.FP32)
+    if part == OUTPUT:
+        editor.outputs = [decoder.logits(x)]
+        return decoder
+    decoder.layer_inputs()
+    count, chunk = spec.layers // spec.chunks, int(part.removeprefix("layers"))
+    editor.outputs = [decoder.layers(x, range(chunk * count, (chunk + 1) * count))]
+    decoder.write_back()
+    return decoder
 
 
-def _turned(x: Tensor, angles: Tensor) -> Tensor:
-    """Turn neighbouring features of x [1, tokens, heads, width] by angles [tokens, width / 2, 2]."""
-    pairs = x.reshape(*x.shape[:-1], -1, 2)
-    real, imaginary = pairs[..., 0], pairs[..., 1]
-    cos, sin = (angles[..., i].view(1, x.shape[1], 1, -1) for i in (0, 1))
-    turned = (real * cos - imaginary * sin, real * sin + imaginary * cos)
-    return torch.stack(turned, dim=-1).flatten(-2)
+def part_model(spec: LlmSpec, part: str, weights: Mapping[str, Tensor]) -> Any:
+    """Return a part as an `openvino.Model` of fixed shapes, with NITRO's names of inputs and results."""
+    decoder = part_decoder(spec, part)
+    model = model_of_graph(decoder.editor.finish(), values=partial(_value, spec, weights))
+    for parameter in model.get_parameters():
+        if parameter.get_friendly_name() == "position":
+            parameter.set_friendly_name("freqs_cis")
+            parameter.output(0).get_tensor().set_names({"freqs_cis"})
+    caches = [f"{cache}_out" for cache, _, _ in decoder.kept] if spec.cache == "input" else []
+    main = "logits" if part == OUTPUT else "x"
+    for result, name in zip(model.get_results(), [main, *caches], strict=True):
+        result.set_friendly_name(name)
+        result.output(0).get_tensor().set_names({name})
+    return packed(spec, model)
 
 
-def _repeated(x: Tensor, times: int) -> Tensor:
-    """Repeat each head of x [1, places, heads, width]."""
-    if times == 1:
-        return x
-    _, places, heads, width = x.shape
-    each = x[:, :, :, None, :].expand(1, places, heads, times, width)
-    return each.reshape(1, places, heads * times, width)
-
-
-class _FeedForward(nn.Module):
-    def __init__(self, spec: LlmSpec) -> None:
-        super().__init__()
-        self.gate_proj, self.up_proj = (nn.Linear(spec.hidden, spec.intermediate, bias=False) for _ in "gu")
-        self.down_proj = nn.Linear(spec.intermediate, spec.hidden, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        return y
-
-
-class _Layer(nn.Module):
-    def __init__(self, spec: LlmSpec) -> None:
-        super().__init__()
-        self.self_attn, self.mlp = _Attention(spec), _FeedForward(spec)
-        self.input_layernorm, self.post_attention_layernorm = RmsNorm(spec.hidden), RmsNorm(spec.hidden)
-
-    def forward(
-        self, x: Tensor, mask: Tensor, angles: Tensor, cache_k: Tensor, cache_v: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        y, cache_k, cache_v = self.self_attn(self.input_layernorm(x), mask, angles, cache_k, cache_v)
-        x = x + y
-        return x + self.mlp(self.post_attention_layernorm(x)), cache_k, cache_v
-
-
-class EmbeddingPart(nn.Module):
-    """The first part: tokens [1, tokens] to features [1, tokens, hidden]."""
-
-    def __init__(self, spec: LlmSpec) -> None:
-        super().__init__()
-        self.embed_tokens = nn.Embedding(spec.vocabulary, spec.hidden)
-
-    def forward(self, token: Tensor) -> dict[str, Tensor]:
-        """Look up the features of each token."""
-        return {"x": self.embed_tokens(token)}
-
-
-class LayersPart(nn.Module):
-    """Decoder layers `first` to `first + count - 1`, static."""
-
-    def __init__(self, spec: LlmSpec, first: int, count: int) -> None:
-        super().__init__()
-        self.places = range(first, first + count)
-        self.layers = nn.ModuleDict({str(i): _Layer(spec) for i in self.places})
-        self.table = angle_table(spec, 2 * spec.max_sequence) if spec.rope == "graph" else None
-
-    def forward(
-        self, x: Tensor, mask: Tensor, freqs_cis: Tensor, kv_caches: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
-        """Return features and caches; `freqs_cis` are positions where the model has the table of angles."""
-        angles = freqs_cis if self.table is None else self.table[freqs_cis]
-        kept: dict[str, Tensor] = {}
-        for i in self.places:
-            names = f"cache_k_{i}", f"cache_v_{i}"
-            x, *caches = self.layers[str(i)](x, mask, angles, *(kv_caches[name] for name in names))
-            kept |= {f"{name}_out": cache for name, cache in zip(names, caches, strict=True)}
-        return {"x": x, **kept}
-
-
-class OutputPart(nn.Module):
-    """The last part: features [1, tokens, hidden] to a score of each token that may follow."""
-
-    def __init__(self, spec: LlmSpec) -> None:
-        super().__init__()
-        self.norm = RmsNorm(spec.hidden)
-        self.lm_head = nn.Linear(spec.hidden, spec.vocabulary, bias=False)
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        """Normalise, and multiply by the last layer's weight."""
-        return {"logits": self.lm_head(self.norm(x))}
-
-
-def load_part(part: nn.Module, spec: LlmSpec, weights: Mapping[str, Tensor]) -> nn.Module:
-    """Give a part its weights.
+def _value(spec: LlmSpec, weights: Mapping[str, Tensor], constant: str) -> npt.NDArray[Any]:
+    """Return the value of a constant of the graph.
 
     Rows of queries and keys change places: Hugging Face's file has the two features of a pair half a head
     apart, the rewritten model has them side by side.
     """
-    own: dict[str, Tensor] = {}
-    for name in part.state_dict():
-        source = "embed_tokens.weight" if name == "lm_head.weight" and spec.tied else name
+    source = published_name(constant)
+    if source:
         value = weights[source].float()
-        if name.endswith(("q_proj.weight", "k_proj.weight")):
+        if source.endswith(("q_proj.weight", "k_proj.weight")):
             value = value.view(-1, 2, spec.head_width // 2, spec.hidden).transpose(1, 2).reshape(value.shape)
-        own[name] = value
-    part.load_state_dict(own)
-    return part.eval()
+        return np.asarray(value)
+    *_, around, place = constant.split("/")
+    if place == "table":
+        return rotary_angles(spec, 2 * spec.max_sequence).astype(np.float32)
+    if place == "index":
+        return np.asarray(around in ("imaginary", "sin"), np.int64)
+    return np.asarray({"epsilon": EPSILON, "value": 1.0 / math.sqrt(spec.head_width)}[place], np.float32)
 
 
-_OUT = "_out"
-"""What NITRO adds to the name of a cache that a model returns."""
-
-
-class PartModel(NamedTuple):
-    """A part of a model."""
-
-    name: str
-    """As `LlmSpec.part_names` has it."""
-    module: nn.Module
-    example: dict[str, Any]
-    """Inputs of its shapes."""
-
-
-def parts_of(spec: LlmSpec, weights: Mapping[str, Tensor] | None = None) -> Iterator[PartModel]:
-    """Yield the parts of a model in order, each with its weights: the given ones, or made-up ones."""
-    for name, module, example in _modules(spec):
-        wanted = {"embed_tokens.weight", *module.state_dict()}
-        held = made_up_weights(spec, only=wanted) if weights is None else weights
-        yield PartModel(name, load_part(module, spec, held), example)
-
-
-def _modules(spec: LlmSpec) -> Iterator[tuple[str, nn.Module, dict[str, Any]]]:
-    """Yield name, module and example inputs of each part."""
-    tokens = spec.new_tokens
-    features = {"x": torch.zeros(1, tokens, spec.hidden)}
-    yield "embedding", EmbeddingPart(spec), {"token": torch.zeros(1, tokens).long()}
-    count = spec.layers // max(1, spec.chunks)
-    places = spec.attended if spec.shapes == "static" else spec.attended - tokens
-    cache = torch.zeros(1, places, spec.kv_heads, spec.head_width)
-    positions, angles = torch.zeros(tokens).long(), torch.zeros(tokens, spec.head_width // 2, 2)
-    example = features | {
-        "mask": torch.zeros(1, spec.heads, tokens, spec.attended),
-        "freqs_cis": positions if spec.rope == "graph" else angles,
-    }
-    for chunk, first in enumerate(range(0, spec.layers, count)):
-        caches = {f"cache_{what}_{i}": cache.clone() for i in range(first, first + count) for what in "kv"}
-        yield f"layers{chunk}", LayersPart(spec, first, count), example | {"kv_caches": caches}
-    yield "output", OutputPart(spec), features
-
-
-def converted(spec: LlmSpec, part: PartModel) -> Any:
-    """Return a part as an `openvino.Model` of fixed shapes, caches as `spec.cache` has them."""
-    ov = openvino("language models are converted with it")
-    with unreported(), torch.no_grad():
-        model = ov.convert_model(part.module, example_input=part.example)
-    caches: dict[str, Any] = part.example.get("kv_caches", {})
-    shapes = {
-        name: list(value.shape) for name, value in {**part.example, **caches}.items() if name != "kv_caches"
-    }
-    parameters = {parameter.get_friendly_name(): parameter for parameter in model.get_parameters()}
-    for name in ("kv_caches", *(key for key in parameters if key not in shapes)):
-        if name in parameters:
-            model.remove_parameter(parameters.pop(name))
-    model.reshape({name: shapes[name] for name in parameters})
-    results = _named_results(
-        model, [*(f"{name}{_OUT}" for name in caches)], "logits" if part.name == "output" else "x"
-    )
-    if spec.cache == "state" and caches:
-        _make_stateful(ov, model, parameters, results, caches)
-    return _packed(spec, model)
-
-
-def _named_results(model: Any, caches: list[str], main: str) -> dict[str, Any]:
-    """Name results as NITRO does, and return them by name."""
-    found: dict[str, Any] = {}
-    for result in model.get_results():
-        source = result.input(0).get_source_output()
-        name = next((name for name in caches if name in source.get_names()), main)
-        result.set_friendly_name(name)
-        if name == main:
-            source.get_tensor().set_names({name})
-        found[name] = result
-    return found
-
-
-def _make_stateful(
-    ov: Any, model: Any, parameters: Mapping[str, Any], results: Mapping[str, Any], caches: Mapping[str, Any]
-) -> None:
-    """Turn pairs of inputs and outputs into states that begin with zeros."""
-    from openvino.passes import MakeStateful, Manager
-
-    manager = Manager()
-    manager.register_pass(MakeStateful([(parameters[name], results[f"{name}{_OUT}"]) for name in caches]))
-    manager.run_passes(model)
-    for node in model.get_ops():
-        if node.get_type_name() == "ReadValue":
-            shape = list(node.get_output_shape(0))
-            node.set_arguments([ov.opset13.constant(np.zeros(shape, np.float32))])
-    model.validate_nodes_and_infer_types()
-
-
-def _packed(spec: LlmSpec, model: Any) -> Any:
+def packed(spec: LlmSpec, model: Any) -> Any:
     """Return the model with its weights packed as `spec` has it, by NNCF."""
     if spec.weights == "fp16":
         return model
@@ -384,11 +219,11 @@ def export_llm(
         stale.unlink()
     (folder / "config.json").write_text(spec.model_dump_json(indent=2) + "\n", encoding="utf-8")
     files = []
-    for number, part in enumerate(parts_of(spec, held)):
+    for number, part in enumerate(spec.part_names):
         file = models / f"{number}.xml"
-        save_model(converted(spec, part), file, half=spec.precision == "fp16")
-        tell(f"{file}: {part.name}")
+        values = made_up_weights(spec, part) if held is None else held
+        save_model(part_model(spec, part, values), file, half=spec.precision == "fp16")
+        tell(f"{file}: {part}")
         files.append(file)
-        del part
         gc.collect()
     return files

@@ -4,7 +4,8 @@ Keys and values of `max_sequence` tokens are kept; each inference drops the olde
 repeats them for the heads that share them, and runs attention over all places, masked where they are unused
 (arXiv 2412.11053, section 3.3). `form: paper` writes new ones to the first free places instead; `form:
 runtime` has attention, normalisation and cache of its own, `npusim.llm.runtime`. Operators and their order of
-operands are those of the converted model, `npusim.llm.converting`; a test holds the two together.
+operands are those that OpenVINO's converter makes of the same network in PyTorch; a test holds the two
+together. Exports are written from this graph (`npusim.llm.converting`).
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class Decoder:
         scores = editor.matmul(query, keys, f"{name}/scores", transpose_b=not turn)
         scale = editor.constant(f"{name}/scale/value", (1, 1, 1, 1) if turn else (1,), spec.dtype)
         scores = editor.eltwise("Multiply", scores, scale, f"{name}/scale")
-        if spec.shapes == "static" or tokens > 1:
+        if self._is_masked:
             scores = editor.eltwise("Add", scores, "mask", f"{name}/mask")
         shares = editor.unary("Softmax", scores, f"{name}/softmax", axes=(3,))
         attended = editor.matmul(shares, values, f"{name}/attended")
@@ -198,18 +199,13 @@ class Decoder:
         spec, editor = self.spec, self.editor
         self._inputs()
         chunk = spec.layers // spec.chunks if spec.chunks else spec.layers
-        self._begin(EMBEDDING)
+        self.begin(EMBEDDING)
         x = self.embedded()
-        angles = ("", "")
-        for layer in range(spec.layers):
-            if layer % chunk == 0:
-                self._begin(f"layers{layer // chunk}")
-                editor.region = "positions"
-                angles = self.angles(f"positions{layer // chunk}")
-            x = self.layer(x, layer, angles)
-        self._begin(OUTPUT)
-        x = self.norm(self.last_token(x), "output/norm")
-        logits = self.linear(x, spec.vocabulary, "output/logits", "embedding/table" if spec.tied else "")
+        for first in range(0, spec.layers, chunk):
+            self.begin(f"layers{first // chunk}")
+            x = self.layers(x, range(first, first + chunk))
+        self.begin(OUTPUT)
+        logits = self.logits(x)
         if spec.host_work:
             editor.part_name = editor.region = HOST_AFTER
             logits = editor.op(
@@ -217,11 +213,25 @@ class Decoder:
             )
             self._by_host(logits)
         editor.outputs = [logits]
-        self._write_back()
+        self.write_back()
         for name, op in list(editor.operators.items()):
             if op.part in spec.devices:
                 editor.change_operator(name, device=spec.devices[op.part])
         return editor.finish()
+
+    def layers(self, x: str, numbers: range) -> str:
+        """Add the decoder layers of a part."""
+        self.editor.region = "positions"
+        angles = self.angles(f"positions{numbers.start // len(numbers)}")
+        for layer in numbers:
+            x = self.layer(x, layer, angles)
+        return x
+
+    def logits(self, x: str) -> str:
+        """Add the scores of the tokens that may follow."""
+        x = self.norm(self.last_token(x), "output/norm")
+        tied = "embedding/table" if self.spec.tied else ""
+        return self.linear(x, self.spec.vocabulary, "output/logits", tied)
 
     def embedded(self) -> str:
         """Look the tokens up in the table of embeddings, [1, tokens, hidden]."""
@@ -236,36 +246,50 @@ class Decoder:
         """Return the features whose scores are computed: those of all new tokens."""
         return x
 
-    def _begin(self, part: str) -> None:
+    def begin(self, part: str) -> None:
+        """Let what follows belong to a part."""
         self.editor.part_name = part if self.spec.chunks else ""
         self.editor.region = part
 
     def _inputs(self) -> None:
         spec, editor = self.spec, self.editor
         editor.input("token", (1, spec.new_tokens), DType.INT64)
-        masked = spec.shapes == "static" or spec.new_tokens > 1
-        mask = (1, spec.heads, spec.new_tokens, spec.attended)
-        angles = (spec.new_tokens, spec.head_width // 2, 2)
-        if spec.rope == "graph" or spec.host_work or spec.form == "paper":
-            editor.input("position", (spec.new_tokens,), DType.INT64)
         if not spec.host_work:
-            if masked:
-                editor.input("mask", mask, spec.dtype)
-            if spec.rope == "input":
-                editor.input("freqs_cis", angles, spec.dtype)
+            self.layer_inputs()
             return
+        editor.input("position", (spec.new_tokens,), DType.INT64)
         editor.part_name = editor.region = HOST_BEFORE
-        if masked:
-            self._by_host(editor.op("Broadcast", ("position",), mask, spec.dtype, "mask"))
+        if self._is_masked:
+            self._by_host(editor.op("Broadcast", ("position",), self._mask, spec.dtype, "mask"))
         if spec.rope == "input":
-            table = editor.constant("freqs_cis/table", (2 * spec.max_sequence, *angles[1:]), spec.dtype)
+            pairs = spec.head_width // 2
+            table = editor.constant("freqs_cis/table", (2 * spec.max_sequence, pairs, 2), spec.dtype)
             self._by_host(editor.gather(table, "position", "freqs_cis"))
+
+    def layer_inputs(self) -> None:
+        """Add what the host hands to decoder layers besides the features of the tokens."""
+        spec, editor = self.spec, self.editor
+        if spec.rope == "graph" or spec.form == "paper":
+            editor.input("position", (spec.new_tokens,), DType.INT64)
+        if self._is_masked:
+            editor.input("mask", self._mask, spec.dtype)
+        if spec.rope == "input":
+            editor.input("freqs_cis", (spec.new_tokens, spec.head_width // 2, 2), spec.dtype)
+
+    @property
+    def _is_masked(self) -> bool:
+        return self.spec.shapes == "static" or self.spec.new_tokens > 1
+
+    @property
+    def _mask(self) -> tuple[int, ...]:
+        """Shape of the mask."""
+        return 1, self.spec.heads, self.spec.new_tokens, self.spec.attended
 
     def _by_host(self, result: str) -> None:
         """Let the CPU make a tensor, whatever device runs the network."""
         self.editor.change_operator(result, device="cpu", pinned=True)
 
-    def _write_back(self) -> None:
+    def write_back(self) -> None:
         """Write what is kept to its state, or return it."""
         for cache, value, name in self.kept:
             if cache and self.spec.cache == "state":

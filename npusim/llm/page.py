@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from npusim.llm.study import CacheGrowth, LanguageModels, LanguageRow, Speculation
 from npusim.reporting.charts import add_marks, bar_figure, blank_figure
-from npusim.reporting.engineering import engineering, last_digit, percent
+from npusim.reporting.engineering import Amount, Cell, cell, engineering, last_digit, percent, span
 from npusim.reporting.html import COLOURS, UNIT_COLOURS, amount_axis, log_axis, names_axis
-from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table, cell, span
+from npusim.reporting.page import Column, Page, Plot, Remark, Table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -17,7 +17,7 @@ from npusim.config.overrides import Settings, as_overrides
 from npusim.documents import Document, Part
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate, OperatorCost
-from npusim.errors import ConfigError, InfeasibleError
+from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.llm.spec import LlmSpec
 from npusim.mapping import Mapped
@@ -25,7 +25,7 @@ from npusim.ops import Family, TensorKind
 from npusim.reporting.kinds import DocumentKind
 from npusim.scenario import Scenario, split_settings
 from npusim.studies.uncertainty import draw
-from npusim.workloads import load_spec
+from npusim.workloads import load_of_kind
 
 _LAYER = re.compile(r"^layer\d+/attention/")
 _TELLING = 0.005
@@ -185,17 +185,17 @@ class LanguageRow(Part):
     device: str
     problem: str
     """Why it does not run; empty where it does."""
-    token_s: float | None
+    token_s: float | None = None
     """Time of a token, in s."""
-    tokens_per_s: float | None
+    tokens_per_s: float | None = None
     """Tokens a second."""
-    first_token_s: float | None
+    first_token_s: float | None = None
     """Time to the first new token where the prompt is taken in token by token, in s."""
-    prefill_s: float | None
+    prefill_s: float | None = None
     """The same where a second model, compiled for the prompt's length, takes it in at once, in s."""
-    memory_bytes: float | None
+    memory_bytes: float | None = None
     """DRAM that the model for single tokens occupies."""
-    energy_per_token_j: float | None
+    energy_per_token_j: float | None = None
     """Energy of the package for a token, in J."""
     token_interval_s: tuple[float, float] | None = None
     """90 % interval of `token_s` (s) where operators unpack weights; null elsewhere."""
@@ -205,11 +205,6 @@ class LanguageRow(Part):
     """What `memory_bytes` is made of."""
     token_bytes: TokenBytes | None = None
     """DRAM traffic of an inference for one token."""
-
-
-_NO_FIGURES: dict[str, Any] = {
-    name: None for name, field in LanguageRow.model_fields.items() if field.annotation == float | None
-}
 
 
 class Speculation(Part):
@@ -291,13 +286,7 @@ def language_models(
     ConfigError
         For a workload of another kind, or an impossible setting.
     """
-    specs = []
-    for model in models:
-        spec = load_spec(model, as_overrides(machine.settings))
-        if not isinstance(spec, LlmSpec):
-            found = f"`{model}`, a workload of kind {spec.kind}"
-            raise ConfigError(found, allowed="one of kind llm, such as llama3-8b")
-        specs.append(spec)
+    specs = [load_of_kind(model, LlmSpec, as_overrides(machine.settings)) for model in models]
     rows = [_row(machine, *case) for case in product(models, weights, devices)]
     growth = []
     for row in rows:
@@ -326,7 +315,7 @@ def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageR
         )
         mapped, prefill = scenario.mapped, at_once.mapped
     except InfeasibleError as error:
-        return LanguageRow(**_NO_FIGURES, model=model, weights=weights, device=device, problem=error.reason)
+        return LanguageRow(model=model, weights=weights, device=device, problem=error.reason)
     decode = mapped_estimate(mapped)
     language, use, compiling = decode.language, decode.memory, decode.compilation
     constants = (t for t in scenario.graph.tensors.values() if t.kind is TensorKind.CONSTANT)
@@ -359,8 +348,7 @@ def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageR
 def token_bytes(scenario: Scenario, estimate: Estimate) -> TokenBytes:
     """Return the DRAM traffic of a decoding inference by what it is."""
     assert isinstance(scenario.network, str | Path), "a language model is a workload"
-    spec = load_spec(scenario.network, split_settings(scenario.settings)[0])
-    assert isinstance(spec, LlmSpec), "a language model"
+    spec = load_of_kind(scenario.network, LlmSpec, split_settings(scenario.settings)[0])
     weights_bytes = _product_weights_bytes(scenario.graph)
     held_bytes = estimate.dram.compulsory_weights_bytes
     cache_bytes = estimate.memory.states_bytes if spec.form == "runtime" else spec.cache_bytes

@@ -16,9 +16,9 @@ from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
 from npusim.magnas.graph import build_vig
 from npusim.magnas.space import Architecture, ArchitectureSpace
 from npusim.magnas.spec import VisionGnnSpec
-from npusim.mapping import ChainProblem, chain_front
+from npusim.mapping import ChainProblem, chain_front, planar_front
 from npusim.scenario import Scenario
-from npusim.studies.chain import ChainOnDevices, chain_of, letters_of, parts_of
+from npusim.studies.chain import ChainOnDevices, chain_of, letters_of, written
 from npusim.studies.map_front import Limits, at_points, combinations_of, devices_of
 
 BlockKind = tuple[Any, ...]
@@ -109,10 +109,7 @@ class BlockTable:
         if not fronts:
             raise refused[0]
         every = _joined(fronts)
-        order = np.lexsort((every.energy_j, every.latency_s))
-        energy_j = every.energy_j[order]
-        least_before = np.concatenate(([np.inf], np.minimum.accumulate(energy_j)[:-1]))
-        return every.at(order[energy_j < least_before])
+        return every.at(planar_front(np.stack([every.latency_s, every.energy_j], 1)))
 
     def on_single_units(self, spec: VisionGnnSpec) -> Mappings:
         """Return the mappings of all blocks to one unit, for each unit and setting that can run them."""
@@ -270,16 +267,21 @@ def block_table(
 
 
 @dataclass(frozen=True)
-class Costed:
-    """An architecture with its mappings."""
+class Points:
+    """Architectures under mappings."""
 
-    architecture: str
-    accuracy: float
-    keeps_limits: bool
     values: Any
-    """Error, latency (s) and energy (J), shape (mappings, 3)."""
+    """Error, latency (s) and energy (J), shape (points, 3)."""
     names: list[tuple[str, str, str]]
     """Architecture, letters of the mapping, and operating points."""
+
+
+@dataclass(frozen=True)
+class Costed(Points):
+    """An architecture with its mappings."""
+
+    accuracy: float
+    keeps_limits: bool
 
     @property
     def objectives(self) -> Any:
@@ -366,19 +368,4 @@ class MappedSpace:
         names = [(str(architecture), text, points[s]) for text, s in zip(texts, some.settings, strict=True)]
         error = np.full(len(texts), 1.0 - accuracy)
         values = np.stack([error, some.latency_s, some.energy_j], 1)
-        return Costed(str(architecture), accuracy, keeps, values, names)
-
-
-def written(blocks: Sequence[str], letters: Sequence[str], placements: Any) -> list[str]:
-    """Return placements as letters, the parts of a network parted by `/`.
-
-    Parameters
-    ----------
-    letters : sequence of str
-        Of the units.
-    placements : array of int64, shape (placements, blocks)
-    """
-    columns = [column for part in parts_of(blocks) for column in (*part, -1)][:-1]
-    codes = np.array([*map(ord, letters), ord("/")], np.uint8)
-    extended = np.concatenate([placements, np.full((len(placements), 1), len(letters))], axis=1)
-    return [row.tobytes().decode() for row in codes[extended[:, columns]]]
+        return Costed(values, names, accuracy, keeps)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from npusim.config.overrides import Settings
     from npusim.magnas.documents import ArchitectureSearch, MappingFigures, SupernetTraining
     from npusim.magnas.space import ArchitectureSpace
-    from npusim.magnas.spec import VisionGnnSpec
     from npusim.magnas.training import Checkpoint
     from npusim.studies.placement_document import MapFront
 
@@ -116,8 +115,10 @@ def train_supernet(
     space = _space_of(depths, operators, widths)
 
     from npusim.api.asking import of_workload, telling
+    from npusim.magnas.spec import VisionGnnSpec
+    from npusim.workloads import load_of_kind
 
-    backbone = spec_of(workload, of_workload(settings, ": training knows no machine"))
+    backbone = load_of_kind(workload, VisionGnnSpec, of_workload(settings, ": training knows no machine"))
 
     from npusim.magnas.training import Recipe, Task, read_checkpoint, run_training
 
@@ -158,19 +159,6 @@ def _space_of(
         operators=tuple(name for name in LETTERS if name in names),
         widths_percent=numbers("--widths", widths, 1000),
     )
-
-
-def spec_of(workload: str, settings: Any) -> VisionGnnSpec:
-    """Return the specification of a backbone; refuse workloads of other kinds."""
-    from npusim.magnas.spec import VisionGnnSpec
-    from npusim.workloads import load_spec, workload_names
-
-    spec = load_spec(workload, settings)
-    if not isinstance(spec, VisionGnnSpec):
-        known = ", ".join(workload_names("vision-gnn"))
-        allowed = f"one of kind vision-gnn, such as {known}"
-        raise ConfigError(f"`{workload}`, a workload of kind {spec.kind}", allowed=allowed)
-    return spec
 
 
 def search_architectures(
@@ -255,12 +243,14 @@ def search_architectures(
     from npusim.magnas.block_costs import MappedSpace
     from npusim.magnas.search import Plan
     from npusim.magnas.search import search_architectures as run
+    from npusim.magnas.spec import VisionGnnSpec
     from npusim.magnas.training import read_checkpoint
     from npusim.scenario import split_settings
+    from npusim.workloads import load_of_kind
 
     of_workload, of_soc = split_settings(settings)
     name = str(soc or DEFAULT_SOC)
-    backbone, machine = spec_of(workload, of_workload), load_soc(name, of_soc)
+    backbone, machine = load_of_kind(workload, VisionGnnSpec, of_workload), load_soc(name, of_soc)
     folder = Path(supernet).expanduser()
     trained = read_checkpoint(folder)
     units = tuple(device.lower() for device in as_list(devices)) or None
@@ -341,7 +331,9 @@ def map_architecture(
     from npusim.api.planning import map as map_network
     from npusim.config.overrides import as_overrides
     from npusim.magnas.space import parse_architecture
+    from npusim.magnas.spec import VisionGnnSpec
     from npusim.scenario import split_settings
+    from npusim.workloads import load_of_kind
 
     own_settings = as_overrides(settings)
     if search is None:
@@ -355,7 +347,8 @@ def map_architecture(
         devices = devices or list(document.units)
         chosen = architecture_named(architecture, document)
     workload = workload or _BACKBONE
-    keys = chosen.keys(spec_of(workload, split_settings(own_settings)[0]))
+    backbone = load_of_kind(workload, VisionGnnSpec, split_settings(own_settings)[0])
+    keys = chosen.keys(backbone)
     own_settings += as_overrides([f"workload.{key}={json.dumps(value)}" for key, value in keys.items()])
     asked: Any = {"minimise": "latency,energy", "devices": devices, "settings": own_settings, **limits}
     return cast("MapFront", map_network(workload, soc, **asked))

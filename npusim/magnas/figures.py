@@ -7,9 +7,9 @@ are those of suite `magnas`; docs/vision-gnns.md says what the paper leaves open
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +25,7 @@ from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, problem_of, 
 from npusim.mapping import ChainProblem, Granularity, chain_front
 from npusim.scenario import Scenario
 from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem, letters_of, placement_of
-from npusim.studies.evolved_mapping import Budget, Genes, SearchMethod, hypervolume, searched
+from npusim.studies.evolution import Budget, Genes, SearchMethod, searched
 from npusim.studies.map_front import (
     Limits,
     PlacedUnits,
@@ -35,6 +35,7 @@ from npusim.studies.map_front import (
     fitness,
     placed_units,
 )
+from npusim.studies.pareto import hypervolume
 from npusim.validation.figures import Row, RowPredictor
 from npusim.validation.suite import Suite, suite_file
 
@@ -51,30 +52,24 @@ _OF_FIGURE_8 = ("workload.operator=gin", "workload.depth=4", "workload.ffn_hidde
 """Section 5.7.1: GIN, depth 4, hidden width 192; nothing skipped."""
 
 
-@dataclass
-class _Comparison:
-    """Numbers and statements of one table or figure."""
+Rows = Iterator[MappingFigure | MappingStatement]
+"""Numbers and statements of one table or figure."""
 
-    name: str
-    figures: list[MappingFigure] = field(default_factory=list)
-    statements: list[MappingStatement] = field(default_factory=list)
 
-    def number(
-        self, what: str, quantity: str, ours: float, paper: float | None = None, unit: str = ""
-    ) -> None:
-        self.figures.append(
-            MappingFigure(
-                figure=self.name, what=what, quantity=quantity, unit=unit, ours=float(ours), paper=paper
-            )
-        )
+def _number(
+    what: str, quantity: str, ours: float, paper: float | None = None, unit: str = ""
+) -> MappingFigure:
+    return MappingFigure(figure="", what=what, quantity=quantity, unit=unit, ours=float(ours), paper=paper)
 
-    def costs(self, what: str, values: Any, paper: Sequence[float | None] = (None, None)) -> None:
-        """Add latency (s) and energy (J)."""
-        for quantity, unit, ours, theirs in zip(("latency", "energy"), "sJ", values, paper, strict=True):
-            self.number(what, quantity, ours, theirs, unit)
 
-    def says(self, what: str, holds: Any) -> None:
-        self.statements.append(MappingStatement(figure=self.name, says=what, holds=bool(holds)))
+def _costs(what: str, values: Any, paper: Sequence[float | None] = (None, None)) -> Rows:
+    """Yield latency (s) and energy (J)."""
+    for quantity, unit, ours, theirs in zip(("latency", "energy"), "sJ", values, paper, strict=True):
+        yield _number(what, quantity, ours, theirs, unit)
+
+
+def _says(what: str, holds: Any) -> MappingStatement:
+    return MappingStatement(figure="", says=what, holds=bool(holds))
 
 
 def mapping_figures(
@@ -94,18 +89,19 @@ def mapping_figures(
     UnknownNameError
         Where a name is unknown.
     """
-    chosen: list[str] = list(names or FIGURES)
-    results: list[_Comparison] = []
+    chosen = list(names or FIGURES)
+    rows: list[MappingFigure | MappingStatement] = []
     for name in chosen:
         if name not in FIGURES:
             raise UnknownNameError("table or figure of MaGNAS", name, FIGURES)
     for done, name in enumerate(chosen):
         tell(done, len(chosen))
-        results.append(FIGURES[name]())
+        title = re.sub(r"(?=\d+$)", " ", name, count=1).capitalize()
+        rows += [row.model_copy(update={"figure": title}) for row in FIGURES[name]()]
     return MappingFigures(
         title="MaGNAS: mappings and operating points",
-        figures=[row for result in results for row in result.figures],
-        statements=[row for result in results for row in result.statements],
+        figures=[row for row in rows if isinstance(row, MappingFigure)],
+        statements=[row for row in rows if isinstance(row, MappingStatement)],
     )
 
 
@@ -114,37 +110,36 @@ def _published() -> Mapping[str, Any]:
     return dict(read_yaml(suite_file("magnas", "figures", "magnas-mapping.yaml")).data)
 
 
-def _table3() -> _Comparison:
+def _table3() -> Rows:
     """Costs of the paper's placements of a3, and the least energy by transitions at the same latency."""
-    result, problem = _Comparison("Table 3"), problem_of(A3)
+    problem = problem_of(A3)
     published = {(key["mapping"], key["quantity"]): 1e-3 * figure.value for figure, key in shipped_figures()}
     costs: list[Any] = []
     for text in _published()["table3_mappings"]:
         placement = placement_of(problem.blocks, problem.units, text.split("/"))
         costs.append(problem.evaluate(placement[None])[0])
         paper = [published.get((text, quantity)) for quantity in ("latency", "energy")]
-        result.costs(text, costs[-1], paper)
+        yield from _costs(text, costs[-1], paper)
     most_s, fronts = costs[-1][0], []
     for most in (*TRANSITIONS, None):
         front = _front(problem, Limits(transitions=most))
         fronts.append(front)
         within = front[front[:, 0] <= most_s * (1.0 + _ROUNDING)]
         what = "any number of transitions" if most is None else f"at most {most} transitions"
-        result.costs(f"least energy in that time, {what}", within[-1])
-    result.says(
+        yield from _costs(f"least energy in that time, {what}", within[-1])
+    yield _says(
         "more transitions allowed are never worse",
         all(_covers(more, fewer) for fewer, more in pairwise(fronts)),
     )
-    result.says(
+    yield _says(
         "the paper's placement of 12 transitions takes less energy than its four of one and two",
         costs[-1][1] < min(one[1] for one in costs[2:6]),
     )
-    return result
 
 
-def _table4() -> _Comparison:
+def _table4() -> Rows:
     """Return the GPU's share of the placement that Eq. 13 selects, by the latency limit."""
-    result, shares = _Comparison("Table 4"), []
+    shares = []
     for percent, paper in _published()["table4_gpu_share"].items():
         each = []
         for network in SETTINGS:
@@ -152,15 +147,14 @@ def _table4() -> _Comparison:
             most_s = _alone(problem)[UNITS.index("gpu"), 0] * (1.0 + float(percent) / 100.0)
             each.append((_picked(problem, Limits(latency_s=most_s)) == UNITS.index("gpu")).mean())
         shares.append(float(np.mean(each)))
-        result.number(f"{percent} % beyond the GPU alone", "share of the GPU", shares[-1], paper)
-    result.says("the GPU's share falls as more latency is allowed", (np.diff(shares) <= _ROUNDING).all())
-    result.says("and levels off", abs(shares[-1] - shares[-2]) < 0.1 * (shares[0] - shares[-1]))
+        yield _number(f"{percent} % beyond the GPU alone", "share of the GPU", shares[-1], paper)
+    yield _says("the GPU's share falls as more latency is allowed", (np.diff(shares) <= _ROUNDING).all())
+    yield _says("and levels off", abs(shares[-1] - shares[-2]) < 0.1 * (shares[0] - shares[-1]))
     theirs = _whole_products()
     for network in SETTINGS:
         gpu, dla = _alone(problem_of(network)).prod(1)
         paper = theirs[network, "dla"] / theirs[network, "gpu"]
-        result.number(f"{network}: all on the DLA over all on the GPU", "latency x energy", dla / gpu, paper)
-    return result
+        yield _number(f"{network}: all on the DLA over all on the GPU", "latency x energy", dla / gpu, paper)
 
 
 def _whole_products() -> dict[tuple[str, str], float]:
@@ -176,22 +170,21 @@ def _whole_products() -> dict[tuple[str, str], float]:
     return products
 
 
-def _table5() -> _Comparison:
+def _table5() -> Rows:
     """Return the quickest placement and operating points within limits of mean power."""
-    result, shares, latencies = _Comparison("Table 5"), [], []
+    shares, latencies = [], []
     published = _published()["table5_gpu_share"]
     for watts, paper in published.items():
         each = [_quickest(network, Limits(power_w=float(watts))) for network in SETTINGS]
         latencies.append([latency_s for latency_s, _ in each])
         shares.append(float(np.mean([share for _, share in each])))
-        result.number(f"within {watts} W", "share of the GPU", shares[-1], paper)
+        yield _number(f"within {watts} W", "share of the GPU", shares[-1], paper)
     slower = np.median(np.array(latencies[0]) / latencies[-1])
     ends = list(published)
     what = f"within {ends[0]} W over within {ends[-1]} W"
-    result.number(what, "latency", slower, _published()["table5_latency_of_least_over_most"])
-    result.says("a tighter limit of power costs latency", (np.diff(latencies, axis=0) <= _ROUNDING).all())
-    result.says("and gives the GPU less at the tightest than at the loosest", shares[0] < shares[-1])
-    return result
+    yield _number(what, "latency", slower, _published()["table5_latency_of_least_over_most"])
+    yield _says("a tighter limit of power costs latency", (np.diff(latencies, axis=0) <= _ROUNDING).all())
+    yield _says("and gives the GPU less at the tightest than at the loosest", shares[0] < shares[-1])
 
 
 def _quickest(network: str, limits: Limits) -> tuple[float, float]:
@@ -205,9 +198,8 @@ def _quickest(network: str, limits: Limits) -> tuple[float, float]:
     return best
 
 
-def _figure7() -> _Comparison:
+def _figure7() -> Rows:
     """Compare searched operating points with the fastest and the slowest, under the same mappings."""
-    result = _Comparison("Figure 7")
     ratios: dict[str, list[Any]] = {"picked by Eq. 13": [], "half on the GPU": []}
     for network in SETTINGS:
         problems = _at_all_points(network)
@@ -225,72 +217,68 @@ def _figure7() -> _Comparison:
         for end, ours in zip(("fastest", "slowest"), medians, strict=True):
             paper = _published()["figure7_searched_over"][end]
             for quantity, value in zip(("latency", "energy"), ours, strict=True):
-                result.number(f"mapping {name}", f"{quantity} over {end}", value, paper[quantity])
+                yield _number(f"mapping {name}", f"{quantity} over {end}", value, paper[quantity])
         (slower, less), (quicker, saved) = medians
-        result.says(f"mapping {name}: searched clocks are slower than the fastest", slower > 1.0)
-        result.says(f"mapping {name}: they take less energy than the fastest", less < 1.0)
-        result.says(f"mapping {name}: they are quicker than the slowest", quicker < 1.0)
-        result.says(f"mapping {name}: they take less energy than the slowest", saved < 1.0)
-    return result
+        yield _says(f"mapping {name}: searched clocks are slower than the fastest", slower > 1.0)
+        yield _says(f"mapping {name}: they take less energy than the fastest", less < 1.0)
+        yield _says(f"mapping {name}: they are quicker than the slowest", quicker < 1.0)
+        yield _says(f"mapping {name}: they take less energy than the slowest", saved < 1.0)
 
 
-def _figure8() -> _Comparison:
+def _figure8() -> Rows:
     """Measure how far fronts of GPU and DLA bend below the line between their ends."""
-    result, bends = _Comparison("Figure 8"), []
+    bends = []
     for name, workload in (("isotropic", WORKLOAD), ("pyramid", PYRAMID)):
         scenario = Scenario(workload, SOC, settings=_OF_FIGURE_8)
         front = _front(chain_problem(scenario, chain_of(scenario.graph), UNITS), Limits())
-        result.costs(f"{name}: quickest of {len(front)}", front[0])
-        result.costs(f"{name}: least energy", front[-1])
+        yield from _costs(f"{name}: quickest of {len(front)}", front[0])
+        yield from _costs(f"{name}: least energy", front[-1])
         low, high = front.min(0), front.max(0)
         bends.append(float((1.0 - ((front - low) / (high - low)).sum(1)).max()))
-        result.number(name, "depth below the line, of both ranges", bends[-1])
-    result.says("the front of the isotropic backbone is nearly a line, within a tenth", bends[0] < 0.1)
-    result.says("that of the pyramid is more convex", bends[1] > bends[0])
-    return result
+        yield _number(name, "depth below the line, of both ranges", bends[-1])
+    yield _says("the front of the isotropic backbone is nearly a line, within a tenth", bends[0] < 0.1)
+    yield _says("that of the pyramid is more convex", bends[1] > bends[0])
 
 
-def _figure9() -> _Comparison:
+def _figure9() -> Rows:
     """Compare placement of blocks and of layers of the pyramid on three arrays, with equal search budgets."""
-    result, budget = _Comparison("Figure 9"), Budget(evaluations=LONG_SEARCH)
+    budget = Budget(evaluations=LONG_SEARCH)
     fronts = {}
     for granularity in ("block", "layer"):
         units, values = _evolved(granularity, "nsga2", budget, True)
         fronts[granularity] = values
-        result.costs(f"{granularity}s: quickest of {len(values)}, {len(units.blocks)} units", values[0])
-        result.costs(f"{granularity}s: least energy", values[-1])
+        yield from _costs(f"{granularity}s: quickest of {len(values)}, {len(units.blocks)} units", values[0])
+        yield from _costs(f"{granularity}s: least energy", values[-1])
     blocks, layers = fronts["block"], fronts["layer"]
     middle_s = blocks[len(blocks) // 2, 0] * (1.0 + _ROUNDING)
     least = [one[one[:, 0] <= middle_s][-1, 1] for one in (layers, blocks)]
     what, paper = "layers over blocks at the latency of the middle block placement", _published()
-    result.number(what, "energy", least[0] / least[1], paper["figure9_layerwise_energy"])
-    result.says("layerwise mapping is never worse than blockwise", _covers(layers, blocks))
-    return result
+    yield _number(what, "energy", least[0] / least[1], paper["figure9_layerwise_energy"])
+    yield _says("layerwise mapping is never worse than blockwise", _covers(layers, blocks))
 
 
-def _figure10() -> _Comparison:
+def _figure10() -> Rows:
     """Compare hypervolumes of evolution and random search with the best known, on three arrays."""
-    result, budget = _Comparison("Figure 10"), Budget(evaluations=EVALUATIONS)
+    budget = Budget(evaluations=EVALUATIONS)
     paper = read_yaml(resource("validate", "figures", "published.yaml")).data["magnas"]
     published = paper["fig10_normalised_hypervolume_at_5000_evaluations"]
     for granularity in ("block", "layer"):
         units, best = _evolved(granularity, "nsga2", Budget(evaluations=LONG_SEARCH), True)
         worst = _alone(units).max(0)
         each = {method: _evolved(granularity, method, budget, False)[1] for method in ("nsga2", "random")}
-        known = hypervolume(np.concatenate([best, *each.values()]), worst)
-        shares = {method: hypervolume(values, worst) / known for method, values in each.items()}
+        known = hypervolume(np.concatenate([best, *each.values()]).T, worst)
+        shares = {method: hypervolume(values.T, worst) / known for method, values in each.items()}
         what = f"{granularity}s, {EVALUATIONS} evaluations"
-        result.number(
+        yield _number(
             what, "hypervolume of NSGA-II over the best known", shares["nsga2"], published["evolutionary"]
         )
-        result.number(
+        yield _number(
             what, "hypervolume of random search over the best known", shares["random"], published["random"]
         )
-        result.says(f"{granularity}s: evolution finds more than chance", shares["nsga2"] > shares["random"])
-    return result
+        yield _says(f"{granularity}s: evolution finds more than chance", shares["nsga2"] > shares["random"])
 
 
-FIGURES: dict[str, Callable[[], _Comparison]] = {
+FIGURES: dict[str, Callable[[], Rows]] = {
     "table3": _table3,
     "table4": _table4,
     "table5": _table5,
@@ -353,7 +341,7 @@ def _evolved(
 
 def _published_rows(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
     """Return each number that the paper prints in Tables 4 and 5 and Figures 7 and 9, by quantity."""
-    figures = [figure for name in _JUDGED for figure in FIGURES[name]().figures]
+    figures = mapping_figures(_JUDGED).figures
     return [
         Row(f"{f.what}: {f.quantity}", f.paper, f.ours, {"table": f.figure, "quantity": f.quantity})
         for f in figures

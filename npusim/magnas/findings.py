@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from npusim.errors import InfeasibleError
-from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
-from npusim.magnas.block_costs import Costed, MappedSpace
+from npusim.magnas.block_costs import Costed, MappedSpace, Points
 from npusim.magnas.documents import (
     ArchitectureSearch,
     ChosenArchitecture,
@@ -20,32 +18,25 @@ from npusim.magnas.documents import (
     UnitGain,
 )
 from npusim.magnas.space import LETTERS, parse_architecture
+from npusim.studies.pareto import front, hypervolume_shares
 
 _ERROR, _LATENCY, _ENERGY = range(3)
 
 
-@dataclass(frozen=True)
-class _Points:
-    """Mapped architectures, none of which dominates another."""
+def merged(best: Points, costed: Sequence[Costed]) -> Points:
+    """Return the front of some points and of the mappings of further architectures, by rising latency."""
+    allowed = [best, *(one for one in costed if one.keeps_limits)]
+    values = np.concatenate([one.values for one in allowed])
+    names = [name for one in allowed for name in one.names]
+    kept = front(values.T)
+    order = kept[np.lexsort(values[kept].T[[_ENERGY, _LATENCY]])]
+    return Points(values[order], [names[i] for i in order])
 
-    values: Any
-    """Error, latency (s) and energy (J), shape (points, 3)."""
-    names: list[tuple[str, str, str]]
-    """Architecture, letters of the mapping, operating points."""
 
-    def merged(self, costed: Sequence[Costed]) -> _Points:
-        """Return the front of these points and of the mappings of further architectures."""
-        allowed = [one for one in costed if one.keeps_limits]
-        values = np.concatenate([self.values, *(one.values for one in allowed)])
-        names = [*self.names, *(name for one in allowed for name in one.names)]
-        kept = front(values.T)
-        order = kept[np.lexsort(values[kept].T[[_ENERGY, _LATENCY]])]
-        return _Points(values[order], [names[i] for i in order])
-
-    def listed(self) -> list[MappedArchitecture]:
-        """Return all points, by rising latency."""
-        rows = zip(self.names, self.values.tolist(), strict=True)
-        return [MappedArchitecture(**point_fields(name, 1.0 - row[_ERROR], row)) for name, row in rows]
+def listed(points: Points) -> list[MappedArchitecture]:
+    """Return points as parts of a document."""
+    rows = zip(points.names, points.values.tolist(), strict=True)
+    return [MappedArchitecture(**point_fields(name, 1.0 - row[_ERROR], row)) for name, row in rows]
 
 
 def point_fields(name: tuple[str, str, str], accuracy: float, values: Sequence[float]) -> dict[str, Any]:
@@ -65,40 +56,32 @@ class Findings:
     """Fronts of several searches, by generation."""
 
     def __init__(self, searches: Sequence[str]) -> None:
-        self.fronts = {name: _Points(np.empty((0, 3)), []) for name in searches}
+        self.fronts = {name: Points(np.empty((0, 3)), []) for name in searches}
         self.evaluated = dict.fromkeys(searches, 0)
-        self.history: list[tuple[int, dict[str, Any], float]] = []
-        """Architectures evaluated, values of each front, share of distributed mappings."""
+        self.history: list[tuple[int, dict[str, Points]]] = []
+        """Architectures evaluated, and each front."""
 
-    def add(self, name: str, costed: Sequence[Costed]) -> None:
-        """Add a generation of a search."""
-        self.fronts[name] = self.fronts[name].merged(costed)
-        self.evaluated[name] += len(costed)
-
-    def close_generation(self) -> None:
-        """Record how far all searches are."""
-        values = {name: one.values for name, one in self.fronts.items()}
-        share = distributed_share(self.fronts["nested"].names)
-        self.history.append((max(self.evaluated.values()), values, share))
+    def add(self, generation: Mapping[str, Sequence[Costed]]) -> None:
+        """Add a generation of every search."""
+        for name, costed in generation.items():
+            self.fronts[name] = merged(self.fronts[name], costed)
+            self.evaluated[name] += len(costed)
+        self.history.append((max(self.evaluated.values()), dict(self.fronts)))
 
     def steps(self) -> list[GenerationStep]:
         """Return the hypervolumes by generation, over that of all fronts together at the end."""
         together = np.concatenate([one.values for one in self.fronts.values()]).T
         if not together.shape[1]:
             return []
-        corner, reference = corner_of(together[:, front(together)]), corner_of_unit(3)
-        whole = hypervolume(scaled(together, corner), reference)
         return [
             GenerationStep(
                 generation=number + 1,
                 evaluated=evaluated,
-                distributed_share=share,
-                **{
-                    name: hypervolume(scaled(one.T, corner), reference) / whole if len(one) else 0.0
-                    for name, one in values.items()
-                },
+                distributed_share=distributed_share(fronts["nested"].names),
+                **dict(zip(fronts, shares, strict=True)),
             )
-            for number, (evaluated, values, share) in enumerate(self.history)
+            for number, (evaluated, fronts) in enumerate(self.history)
+            if (shares := hypervolume_shares((one.values.T for one in fronts.values()), together))
         ]
 
 
@@ -152,9 +135,9 @@ def found_document(
         scores=scores,
         settings=settings,
         steps=findings.steps(),
-        front=best.listed(),
-        single_unit_front=findings.fronts["single_unit"].listed(),
-        chance_front=findings.fronts["chance"].listed(),
+        front=listed(best),
+        single_unit_front=listed(findings.fronts["single_unit"]),
+        chance_front=listed(findings.fronts["chance"]),
         distributed_share=distributed_share(best.names),
         baselines=baselines,
         reference=reference,
@@ -164,7 +147,7 @@ def found_document(
 
 
 def _baselines(
-    mapped: MappedSpace, homogeneous: Sequence[tuple[Any, Costed]], best: _Points
+    mapped: MappedSpace, homogeneous: Sequence[tuple[Any, Costed]], best: Points
 ) -> list[HomogeneousBaseline]:
     """Return the baselines at the data sheet's operating points, each with a point that dominates it."""
     unit_of = {letter: unit for unit, letter in mapped.letters.items()}
@@ -185,7 +168,7 @@ def _baselines(
     return baselines
 
 
-def _chosen(mapped: MappedSpace, best: _Points, reference: HomogeneousBaseline) -> list[ChosenArchitecture]:
+def _chosen(mapped: MappedSpace, best: Points, reference: HomogeneousBaseline) -> list[ChosenArchitecture]:
     """Return the points of least latency, least energy, their least product, and best accuracy."""
     error, latency_s, energy_j = best.values.T
     accurate = np.flatnonzero(error <= 1.0 - reference.accuracy + 1e-12)
@@ -193,16 +176,16 @@ def _chosen(mapped: MappedSpace, best: _Points, reference: HomogeneousBaseline) 
     most_accurate = np.flatnonzero(error <= error.min() + 1e-12)
     product = latency_s * energy_j
     chosen_for: dict[int, list[str]] = {}
-    for what, points, objective in (
+    for what, allowed, objective in (
         ("least latency", accurate, latency_s),
         ("least energy", accurate, energy_j),
         ("least product", accurate, product),
         ("most accurate", most_accurate, product),
     ):
-        chosen_for.setdefault(int(points[np.argmin(objective[points])]), []).append(what)
-    listed, chosen = best.listed(), []
+        chosen_for.setdefault(int(allowed[np.argmin(objective[allowed])]), []).append(what)
+    points, chosen = listed(best), []
     for i, reasons in chosen_for.items():
-        point = listed[i]
+        point = points[i]
         blocks, letters = parse_architecture(point.architecture).superblocks, point.mapping.replace("/", "")
         chosen.append(
             ChosenArchitecture(

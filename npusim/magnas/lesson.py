@@ -44,7 +44,7 @@ from npusim.mapping import chain_front, transitions_limit
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, amount_axis
 from npusim.studies.chain import chain_of, chain_problem
-from npusim.studies.evolved_mapping import Budget, Genes, searched
+from npusim.studies.evolution import Budget, Genes, searched
 
 UNITS = ("npu", "gpu")
 SCENARIO = Scenario("magnas-vig", machine())

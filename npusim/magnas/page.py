@@ -10,21 +10,9 @@ from typing import TYPE_CHECKING, Any
 from npusim.magnas import documents
 from npusim.reporting.accuracy import share
 from npusim.reporting.charts import add_marks, blank_figure, line_figure
-from npusim.reporting.engineering import engineering, factor
+from npusim.reporting.engineering import Amount, Cell, engineering, factor
 from npusim.reporting.html import COLOURS, GREY, log_axis
-from npusim.reporting.page import (
-    Amount,
-    Cell,
-    Column,
-    Figures,
-    Lines,
-    Page,
-    Plot,
-    Remark,
-    Section,
-    Table,
-    records_table,
-)
+from npusim.reporting.page import Column, Figures, Lines, Page, Plot, Remark, Section, Table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -140,7 +128,7 @@ def search_page(search: documents.ArchitectureSearch, archive: Path | None = Non
             Plot(
                 "Hypervolume by generation",
                 lambda: _hypervolumes(search),
-                records_table("steps", search.steps, only="html"),
+                Table((), search.steps, name="steps", only="html", whole=True),
             ),
             *_tables(search, reference),
             Lines([average] if gains else []),

@@ -13,13 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
-from pymoo.operators.survival.rank_and_crowding.metrics import calc_crowding_distance
 
 import npusim
 from npusim.config import dump_model
 from npusim.documents import Document
 from npusim.errors import NpusimError, UnknownNameError
-from npusim.explore.pareto import front
 from npusim.explore.scoring_pool import Score
 from npusim.explore.store import MANIFEST, Store, changed_inputs, equations
 from npusim.explore.sweep import Interrupted
@@ -28,6 +26,7 @@ from npusim.magnas.block_costs import Costed, MappedSpace
 from npusim.magnas.documents import ArchitectureSearch
 from npusim.magnas.findings import Findings, found_document
 from npusim.magnas.space import GENES, Architecture, parse_architecture
+from npusim.studies.evolution import UNRANKED, ranked
 from npusim.studies.map_front import Limits, devices_of
 
 _TRIES = 50
@@ -108,8 +107,11 @@ class SuperblockEvolution:
             Of each architecture, less is better; no points where it may not be taken.
         """
         everyone = [*self._members, *zip(genes, objectives, strict=True)]
-        order = ranked([points for _, points in everyone], self._plan.population)
-        self._members = [everyone[i] for i in order]
+        owners = np.repeat(np.arange(len(everyone)), [len(points) for _, points in everyone])
+        values = np.concatenate([points for _, points in everyone])
+        rank, crowding = ranked(values, owners, len(everyone), self._plan.population)
+        order = np.lexsort([-crowding, rank])[: self._plan.population]
+        self._members = [everyone[i] for i in order if rank[i] < UNRANKED]
 
     def _children(self) -> Any:
         """Return children of the elite, shape (population, genes)."""
@@ -127,31 +129,6 @@ class SuperblockEvolution:
 def anywhere(sizes: Any, count: int, random: np.random.Generator) -> Any:
     """Draw genes, all values of each of these sizes alike; array of int64, shape (count, genes)."""
     return random.integers(0, np.asarray(sizes, np.int64), (count, len(sizes)))
-
-
-def ranked(objectives: Sequence[Any], count: int) -> list[int]:
-    """Return the best so many architectures by the rank of their best point, then by crowding distance.
-
-    Parameters
-    ----------
-    objectives : sequence of array of float, shape (points, objectives)
-        Of each architecture.
-    """
-    left = [i for i, points in enumerate(objectives) if len(points)]
-    found: list[int] = []
-    while left and len(found) < count:
-        points = np.concatenate([objectives[i] for i in left])
-        owner = np.repeat(left, [len(objectives[i]) for i in left])
-        on_front = front(points.T)
-        distance = (
-            calc_crowding_distance(points[on_front]) if len(on_front) > 2 else np.full(len(on_front), np.inf)
-        )
-        largest: dict[int, float] = {}
-        for one, far in zip(owner[on_front].tolist(), distance.tolist(), strict=True):
-            largest[one] = max(largest.get(one, 0.0), far)
-        found += sorted(largest, key=lambda one: (-largest[one], one))
-        left = [i for i in left if i not in largest]
-    return found[:count]
 
 
 RESULT = "search.json"
@@ -336,11 +313,9 @@ class _Run:
         architectures = {name: [space.architecture(one) for one in each] for name, each in genes.items()}
         self._take_scores({str(one) for each in architectures.values() for one in each})
         costed = {name: [self._costed(name, one) for one in each] for name, each in architectures.items()}
-        for name, each in costed.items():
-            if name != "chance":
-                self._evolutions[name].tell(genes[name], [one.objectives for one in each])
-            self.findings.add(name, each)
-        self.findings.close_generation()
+        for name in ("nested", "single_unit"):
+            self._evolutions[name].tell(genes[name], [one.objectives for one in costed[name]])
+        self.findings.add(costed)
         if not self._done[index]:
             self.store.write_chunk(index, parquet_bytes(_table(costed)))
         return any(genes.values())

@@ -28,7 +28,7 @@ from npusim.magnas.images import Images, Part, read_images
 from npusim.magnas.space import Architecture, ArchitectureSpace, parse_architecture
 from npusim.magnas.spec import VisionGnnSpec
 from npusim.magnas.vig import Scorer, Supernet, VisionGnn, accuracy, calibrated, one_thread
-from npusim.reporting.page import flattened
+from npusim.reporting.engineering import flattened
 
 CHECKPOINT = "supernet.pt"
 _FORMAT = "npusim.supernet/1"
@@ -328,13 +328,20 @@ def run_training(
     task = task.of_classes(len(images.classes))
     if teacher is not None:
         _refuse_teacher(teacher, task)
-    begun = _begun(task, images, directory, resume)
-    checkpoint = begun
-    for checkpoint in _checkpoints(task, images, begun, teacher, tell):
+    checkpoint = _begun(task, images, directory, resume)
+    net = task.new() if checkpoint is None else checkpoint.net()
+    epochs = Epochs(net, images.train, task.recipe)
+    losses = () if checkpoint is None else checkpoint.losses
+    if checkpoint is not None:
+        epochs.optimiser.load_state_dict(checkpoint.optimiser)
+    taught_by = None if teacher is None else _teacher(teacher, images)
+    for epoch in range(len(losses), task.recipe.epochs):
+        losses = (*losses, train_epoch(epochs, epoch, taught_by, tell))
+        states = net.state_dict(), epochs.optimiser.state_dict()
+        checkpoint = Checkpoint(task, images.digest, losses, *states)
         checkpoint.write(directory / CHECKPOINT)
-        epochs = len(checkpoint.losses)
-        if epochs < task.recipe.epochs and stop():
-            raise Interrupted(f"stopped after {epochs} of {task.recipe.epochs} epochs; --resume goes on")
+        if len(losses) < task.recipe.epochs and stop():
+            raise Interrupted(f"stopped after {len(losses)} of {task.recipe.epochs} epochs; --resume goes on")
     assert checkpoint is not None  # a recipe has at least one epoch
     scorer = Scorer(checkpoint.net(), images)
     subnets = _scored(scorer, task, scored, tell)
@@ -354,14 +361,12 @@ def run_training(
             name=images.name,
             digest=images.digest,
             classes=len(images.classes),
-            train=len(images.train),
-            score=len(images.score),
-            test=len(images.test),
+            **{part: len(getattr(images, part)) for part in ("train", "score", "test")},
         ),
         recipe=dataclasses.asdict(task.recipe),
         torch=torch.__version__,
         parameters=sum(one.numel() for one in scorer.net.parameters()),
-        losses=list(checkpoint.losses),
+        losses=list(losses),
         subnets=subnets,
         best=documents.BestSubnet(**best.model_dump(), test_accuracy=tested),
         alone=compared,
@@ -382,22 +387,6 @@ def _begun(task: Task, images: Images, directory: Path, resume: bool) -> Checkpo
     if any(entry.name[:1] != "." for entry in directory.iterdir()):
         raise not_empty(directory)
     return None
-
-
-def _checkpoints(
-    task: Task, images: Images, begun: Checkpoint | None, teacher: Checkpoint | None, tell: Tell
-) -> Iterator[Checkpoint]:
-    """Train the epochs that are left; yield a checkpoint after each."""
-    net = task.new() if begun is None else begun.net()
-    epochs = Epochs(net, images.train, task.recipe)
-    losses = [] if begun is None else list(begun.losses)
-    if begun is not None:
-        epochs.optimiser.load_state_dict(begun.optimiser)
-    taught_by = None if teacher is None else _teacher(teacher, images)
-    for epoch in range(len(losses), task.recipe.epochs):
-        losses.append(train_epoch(epochs, epoch, taught_by, tell))
-        state: dict[str, Any] = net.state_dict()
-        yield Checkpoint(task, images.digest, tuple(losses), state, epochs.optimiser.state_dict())
 
 
 def _refuse_teacher(teacher: Checkpoint, task: Task) -> None:

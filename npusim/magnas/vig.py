@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import count
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from npusim.gnn_models import training
 from npusim.magnas.images import Images, Part
-from npusim.magnas.space import Architecture, ArchitectureSpace, Superblock, parse_architecture
+from npusim.magnas.space import Architecture, ArchitectureSpace, parse_architecture
 from npusim.magnas.spec import (
     HEAD_CHANNELS,
     MIXED_GROUPS,
@@ -120,17 +120,13 @@ class Grapher(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, C, H, W] of the same."""
-        return self.through(x, self.pre, self.aggregate)
-
-    def through(self, x: Tensor, pre: nn.Module, aggregate: nn.Module) -> Tensor:
-        """Return [B, C, H, W] of the same, with a product and a graph operator of its own or of others."""
-        y = pre(x)
+        y = self.pre(x)
         own = y.flatten(2).transpose(1, 2)
         others = None
         if self.reduction > 1:
             others = functional.avg_pool2d(y, self.reduction).flatten(2).transpose(1, 2)
         near = self.nearest(own, others, self.positions)
-        mixed = aggregate(y, own, own if others is None else others, near)
+        mixed = self.aggregate(y, own, own if others is None else others, near)
         return torch.add(self.post(mixed), x)
 
 
@@ -205,43 +201,10 @@ class VisionGnn(nn.Module):
         return self.head(self.body(x)).flatten(1)
 
 
-class SharedFeedForward(FeedForward):
-    """A feed-forward network whose first hidden channels are a narrower one."""
-
-    def narrowed(self, x: Tensor, hidden: int) -> Tensor:
-        """Return [B, C, H, W] of the same, through so many hidden channels."""
-        (first, norm), activation = self.widen[0], self.widen[1]
-        second, last_norm = self.narrow
-        y = functional.conv2d(x, first.weight[:hidden], first.bias[:hidden])
-        each = norm.running_mean, norm.running_var, norm.weight, norm.bias
-        mean, variance, factor, offset = (one[:hidden] for one in each)
-        momentum = norm.momentum or 0.0
-        y = functional.batch_norm(y, mean, variance, factor, offset, norm.training, momentum, norm.eps)
-        y = functional.conv2d(activation(y), second.weight[:, :hidden], second.bias)
-        return torch.add(last_norm(y), x)
-
-
-class SharedBlock(nn.Module):
-    """A grapher with a branch for each operator, and a feed-forward network of the largest width."""
-
-    def __init__(self, space: ArchitectureSpace, stage: Stage, knn: int, positions: bool) -> None:
-        super().__init__()
-        self.grapher = Grapher(stage, knn, positions)
-        self.branches = nn.ModuleDict(
-            {operator: GraphConvolution(operator, stage.channels) for operator in space.operators}
-        )
-        del self.grapher.aggregate  # one of the branches, told at each call
-        self.ffn = SharedFeedForward(stage.channels, stage.ffn_hidden) if stage.ffn_hidden else None
-
-    def forward(self, x: Tensor, chosen: Superblock, hidden: int) -> Tensor:
-        """Return [B, C, H, W] of the same, by the choices of a superblock."""
-        pre = self.grapher.pre if chosen.preprocess else nn.Identity()
-        x = self.grapher.through(x, pre, self.branches[chosen.operator])
-        return self.ffn.narrowed(x, hidden) if self.ffn is not None and hidden else x
-
-
 class Supernet(nn.Module):
     """Images [B, 3, H, W] and an architecture to scores [B, classes].
+
+    Each block holds a branch per graph operator, and a feed-forward network of the largest width.
 
     Parameters
     ----------
@@ -253,73 +216,61 @@ class Supernet(nn.Module):
 
     def __init__(self, backbone: VisionGnnSpec, space: ArchitectureSpace, dropout: float = 0.0) -> None:
         super().__init__()
-        self.backbone, self.space = backbone, space
+        self.backbone, self.space, self.dropout = backbone, space, dropout
         largest = space.homogeneous(space.operators[0], largest=True).spec(backbone)
         stages = largest.stages
         self.stem = stem_of(largest)
         size = stages[0].size
         self.positions = nn.Parameter(torch.zeros(1, largest.channels[0], size, size))
         self.downsampling = nn.ModuleList(downsampling_of(stages, i) for i in range(SUPERBLOCKS))
-        pyramid = largest.model == "pyramid-vig"
         self.superblocks = nn.ModuleList(
-            nn.ModuleList(SharedBlock(space, stage, knn, pyramid) for knn in stage.knn) for stage in stages
+            nn.ModuleList(self._block(stage, knn, largest.model == "pyramid-vig") for knn in stage.knn)
+            for stage in stages
         )
         self.head = head_of(largest, dropout)
 
-    def begin(self, image: Tensor) -> Tensor:
-        """Return the nodes of images."""
-        return self.stem(image) + self.positions
-
-    def superblock(self, x: Tensor, i: int, chosen: Superblock) -> Tensor:
-        """Return nodes behind superblock `i`, by its choices."""
-        hidden = round(chosen.ffn_percent * self.backbone.channels[i] / 100)
-        x = self.downsampling[i](x)
-        for block in list(self.superblocks[i])[: chosen.depth]:
-            x = block(x, chosen, hidden)
-        return x
-
-    def finish(self, x: Tensor) -> Tensor:
-        """Return scores [B, classes] of nodes."""
-        return self.head(x).flatten(1)
+    def _block(self, stage: Stage, knn: int, positions: bool) -> nn.ModuleDict:
+        grapher, operators = Grapher(stage, knn, positions), self.space.operators
+        del grapher.aggregate  # a subnet has one of the branches there
+        branches = nn.ModuleDict({one: GraphConvolution(one, stage.channels) for one in operators})
+        block: dict[str, nn.Module] = {"grapher": grapher, "branches": branches}
+        if stage.ffn_hidden:
+            block["ffn"] = FeedForward(stage.channels, stage.ffn_hidden)
+        return nn.ModuleDict(block)
 
     def forward(self, image: Tensor, architecture: Architecture) -> Tensor:
         """Return scores [B, classes] of images, by an architecture."""
-        x = self.begin(image)
-        for i, chosen in enumerate(architecture.superblocks):
-            x = self.superblock(x, i, chosen)
-        return self.finish(x)
+        with torch.device("meta"):  # the weights are the supernet's
+            net = VisionGnn(architecture.spec(self.backbone), self.dropout).train(self.training)
+        scores: Tensor = functional_call(net, self._weights(net, architecture), (image,), strict=True)
+        return scores
 
     def subnet(self, architecture: Architecture) -> VisionGnn:
         """Return an architecture as a network of its own, with its part of the weights."""
         self.space.refuse_outside(architecture)
-        spec = architecture.spec(self.backbone)
-        net = VisionGnn(spec)
-        net.positions.data.copy_(self.positions.data)
-        _copy(self.stem, net.stem)
-        _copy(self.head, net.head)
-        places = iter(net.body)
-        for i, chosen in enumerate(architecture.superblocks):
-            _copy(self.downsampling[i], next(places))
-            for block in list(self.superblocks[i])[: chosen.depth]:
-                grapher = next(places)
-                if chosen.preprocess:
-                    _copy(block.grapher.pre, grapher.pre)
-                _copy(block.grapher.post, grapher.post)
-                _copy(block.branches[chosen.operator], grapher.aggregate)
-                if grapher.positions is not None:
-                    grapher.positions.copy_(block.grapher.positions)
-                if chosen.ffn_percent:
-                    _copy(block.ffn, next(places))
+        net = VisionGnn(architecture.spec(self.backbone))
         net.train(self.training)
+        net.load_state_dict(self._weights(net, architecture))
         return net
 
-
-def _copy(source: nn.Module, target: nn.Module) -> None:
-    """Copy weights, of those that are larger the first of each dimension."""
-    held = source.state_dict()
-    with torch.no_grad():
-        for name, value in target.state_dict().items():
-            value.copy_(held[name][tuple(slice(0, length) for length in value.shape)])
+    def _weights(self, net: VisionGnn, architecture: Architecture) -> dict[str, Tensor]:
+        """Return views of the weights under a subnet's names: of larger ones the first of each dimension."""
+        own_places, places = {}, count()
+        for i, chosen in enumerate(architecture.superblocks):
+            own_places[f"body.{next(places)}."] = f"downsampling.{i}."
+            for block in range(chosen.depth):
+                grapher, own = f"body.{next(places)}.", f"superblocks.{i}.{block}"
+                own_places[f"{grapher}aggregate."] = f"{own}.branches.{chosen.operator}."
+                own_places[grapher] = f"{own}.grapher."
+                if chosen.ffn_percent:
+                    own_places[f"body.{next(places)}."] = f"{own}.ffn."
+        held = self.state_dict(keep_vars=True)
+        weights = {}
+        for name, value in net.state_dict().items():
+            place = next((one for one in own_places if name.startswith(one)), "")
+            whole = held[own_places.get(place, "") + name.removeprefix(place)]
+            weights[name] = whole[tuple(slice(length) for length in value.shape)]
+        return weights
 
 
 @contextmanager
@@ -333,10 +284,6 @@ def one_thread(seed: int) -> Iterator[None]:
 _CALIBRATION = 128
 """Training images from which means and variances are taken."""
 _BATCH = 256
-_MOST_KEPT_BYTES = 512 << 20
-"""Bytes of nodes that are kept for subnets that begin alike."""
-
-_Nodes = list[Tensor]
 
 
 class Scorer:
@@ -344,96 +291,37 @@ class Scorer:
 
     def __init__(self, net: Supernet, images: Images) -> None:
         self.net, self.images = net, images
-        self._kept: OrderedDict[tuple[Superblock, ...], _Nodes] = OrderedDict()
-        self._bytes = 0
 
     def __call__(self, texts: Sequence[str]) -> list[float]:
-        """Return the scores of architectures given as texts; those that begin alike one after the other."""
-        scores = {text: self.score(parse_architecture(text)) for text in sorted(set(texts))}
-        return [scores[text] for text in texts]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept": OrderedDict(), "_bytes": 0}
+        """Return the scores of architectures given as texts."""
+        return [self.score(parse_architecture(text)) for text in texts]
 
     def score(self, architecture: Architecture) -> float:
         """Return the share of the scoring images that a subnet classifies correctly."""
-        return float((self._answers(architecture).argmax(1) == self.images.score.classes).double().mean())
+        return accuracy(self.calibrated(architecture), self.images.score)
 
     def calibrated(self, architecture: Architecture) -> VisionGnn:
         """Return a subnet as a network of its own, with its own means and variances, for inference."""
-        self.net.space.refuse_outside(architecture)
         return calibrated(self.net.subnet(architecture), self.images.train)
-
-    def _answers(self, architecture: Architecture) -> Tensor:
-        self.net.space.refuse_outside(architecture)
-        with one_thread(0), torch.inference_mode():
-            chosen = architecture.superblocks
-            nodes = self._behind(chosen)
-            return torch.cat(self._through(self.net.finish, nodes)[1:])
-
-    def _behind(self, chosen: tuple[Superblock, ...]) -> _Nodes:
-        """Return the nodes behind superblocks: of the calibration images, then of the scoring ones."""
-        if chosen in self._kept:
-            self._kept.move_to_end(chosen)
-            return self._kept[chosen]
-        if not chosen:
-            images = [_calibration(self.images.train), *_batches(self.images.score)]
-            nodes = self._through(self.net.begin, images)
-        else:
-            i = len(chosen) - 1
-            before = self._behind(chosen[:-1])
-            nodes = self._through(lambda x: self.net.superblock(x, i, chosen[-1]), before)
-        if len(chosen) < len(self.net.superblocks):
-            self._keep(chosen, nodes)
-        return nodes
-
-    def _through(self, stage: Callable[[Tensor], Tensor], before: _Nodes) -> _Nodes:
-        """Take means and variances from the first batch; return what a stage makes of each."""
-        _normalise_by_batch(self.net, True)
-        first = stage(before[0])
-        _normalise_by_batch(self.net, False)
-        return [first, *(stage(one) for one in before[1:])]
-
-    def _keep(self, chosen: tuple[Superblock, ...], nodes: _Nodes) -> None:
-        def size(held: _Nodes) -> int:
-            return sum(one.nbytes for one in held)
-
-        self._kept[chosen] = nodes
-        self._bytes += size(nodes)
-        while self._bytes > _MOST_KEPT_BYTES:
-            self._bytes -= size(self._kept.popitem(last=False)[1])
 
 
 def calibrated(net: VisionGnn, train: Part) -> VisionGnn:
     """Return a network whose means and variances are those of training images, for inference."""
+    net.eval()
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1.0  # the means and variances of the last batch alone
+            module.train()
+    places = np.unique(np.linspace(0, len(train) - 1, min(_CALIBRATION, len(train))).astype(int))
     with one_thread(0), torch.inference_mode():
-        _normalise_by_batch(net, True)
-        net(_calibration(train))
+        net(train.batch(torch.from_numpy(places))[0])
     net.eval()
     return net
 
 
 def accuracy(net: VisionGnn, part: Part) -> float:
     """Return the share of images that a network classifies correctly."""
+    batches = [part.batch(slice(first, first + _BATCH))[0] for first in range(0, len(part), _BATCH)]
     with one_thread(0), torch.inference_mode():
-        answers = torch.cat([net(images) for images in _batches(part)])
+        answers = torch.cat([net(images) for images in batches])
     return float(np.mean((answers.argmax(1) == part.classes).numpy()))
-
-
-def _normalise_by_batch(net: nn.Module, by_batch: bool) -> None:
-    """Let batch normalisation take and note the batch's own means and variances, or those that are noted."""
-    net.eval()
-    for module in net.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.momentum = 1.0  # those of the last batch alone
-            module.train(by_batch)
-
-
-def _calibration(part: Part) -> Tensor:
-    """Return training images from all over their order, the same ones always."""
-    places = np.unique(np.linspace(0, len(part) - 1, min(_CALIBRATION, len(part))).astype(int))
-    return part.batch(torch.from_numpy(places))[0]
-
-
-def _batches(part: Part) -> list[Tensor]:
-    return [part.batch(slice(at, at + _BATCH))[0] for at in range(0, len(part), _BATCH)]

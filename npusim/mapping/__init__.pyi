@@ -12,6 +12,7 @@ from npusim.mapping.graphsplit.chain_front import Limit as Limit
 from npusim.mapping.graphsplit.chain_front import chain_front as chain_front
 from npusim.mapping.graphsplit.chain_front import energy_limit as energy_limit
 from npusim.mapping.graphsplit.chain_front import latency_limit as latency_limit
+from npusim.mapping.graphsplit.chain_front import planar_front as planar_front
 from npusim.mapping.graphsplit.chain_front import power_limit as power_limit
 from npusim.mapping.graphsplit.chain_front import share_limit as share_limit
 from npusim.mapping.graphsplit.chain_front import transitions_limit as transitions_limit

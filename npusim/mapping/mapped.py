@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 SwapOperands = bool | Literal["search"]
 """Whether the operands of products change places; `search` tries both roles for each product."""
 # Numbers of a device that change the tables although the design point holds them too: the pixels of a
-# stencil size blocks of rows, a grid without a format leaves it to the DSPs, a host that is no faster in
-# fp16 keeps fp32, devices that share a level find there what the other one touched, and energies of formats
+# register tile size blocks of rows, a grid without a format leaves it to the DSPs, a host no faster in fp16
+# keeps fp32, devices that share a level find there what the other one touched, and energies of formats
 # of its own count relative to those of a width.
 _READ_BY_LOWERING = (
     "dpu.grid.vpe", "dpu.macs_per_mpe", "dpu.widening", "dpu.sparsity", "dpu.skips_by_both",

@@ -25,9 +25,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.utils import subgraph
 
 from npusim.gnn_models.networks import GAT, Propagation
 from npusim.gnn_models.planetoid import GraphData
@@ -149,17 +149,16 @@ class Pruned:
 
 def on_training_graph(module: Network, data: GraphData) -> tuple[Network, Tensor]:
     """Return the module on the graph between the training nodes, and these nodes' features."""
-    known = ~(data.valid | data.test)
-    place = np.cumsum(known) - 1
-    inside = known[data.edge_index].all(axis=0)
-    edges, nodes = place[data.edge_index[:, inside]], int(known.sum())
+    known = torch.from_numpy(~(data.valid | data.test))
+    inside, _ = subgraph(known, torch.from_numpy(data.edge_index), relabel_nodes=True)
+    edges, nodes = inside.numpy(), int(known.sum())
     if isinstance(module, GAT):
         small = like(module, module.plan, EdgeView(edges, nodes, add_loops=True))
     else:
         kind, loops = ("mean", False) if module.mean else ("norm", True)
         view = MatrixView({kind: dense_adjacency(edges, nodes, loops, kind)}, constant=True)
         small = like(module, module.plan, view)
-    return small.eval(), torch.from_numpy(data.x[known])
+    return small.eval(), torch.from_numpy(data.x)[known]
 
 
 def like(
@@ -287,8 +286,7 @@ def prune(
     small, x = on_training_graph(module, data)
     pruner = _Pruner(small, inputs_of(small, x), pruning, method, seed)
     weights, cut = pruner.run()
-    built = _attention_module if isinstance(module, GAT) else _module
-    modules = built(pruner, module, weights, True), built(pruner, module, cut, False)
+    modules = _built(pruner, module, weights, True), _built(pruner, module, cut, False)
     kept = {i: tuple(channels.tolist()) for i, channels in pruner.kept.items()}
     return Pruned(*modules, kept, time.perf_counter() - began)
 
@@ -381,42 +379,38 @@ def _layers(pruner: _Pruner, weights: Weights) -> list[Layer]:
     return layers
 
 
-def _module(pruner: _Pruner, module: Propagation, weights: Weights, refit: bool) -> Propagation:
-    """Return the pruned network with the given weights, on the whole graph."""
+@torch.no_grad()
+def _built(pruner: _Pruner, module: Network, weights: Weights, refit: bool) -> Network:
+    """Return the pruned network with the given weights, on the whole graph.
+
+    Score vectors of a GAT are refitted to the old scores, or cut.
+    """
     columns = {(0, b): channels for b, channels in pruner.attributes.items()}
     pruned = like(module, _layers(pruner, weights), module.view, columns)
-    assert isinstance(pruned, Propagation)
-    with torch.no_grad():
-        for (i, b), weight in weights.items():
-            pruned.layers[i][b].weight.copy_(weight)
-            bias = module.layers[i][b].bias
-            if bias is not None:
-                kept = pruner.outputs(i).get(b)
-                pruned.layers[i][b].bias.copy_(bias if kept is None else bias[kept])
+    for (i, b), weight in weights.items():
+        rows = pruner.outputs(i).get(b, slice(None))
+        branch_weights(pruned, i)[b].copy_(weight)
+        bias, old_bias = _branch_bias(pruned, i, b), _branch_bias(module, i, b)
+        if bias is not None and old_bias is not None:
+            bias.copy_(old_bias[rows])
+        if not isinstance(module, GAT):
+            continue
+        x, old_weight = pruner.inputs[i], branch_weights(module, i)[b]
+        for name in ("source", "target"):
+            vector = getattr(module.layers[i], name)[b, 0]
+            scores = vector[rows].unsqueeze(0)
+            if refit:
+                read = x[:, pruner.kept.get(i, slice(None))] @ weight.T
+                scores = fitted(read, scores, x @ (old_weight.T @ vector).unsqueeze(1))
+            getattr(pruned.layers[i], name)[b].copy_(scores)
     return pruned
 
 
-@torch.no_grad()
-def _attention_module(pruner: _Pruner, module: GAT, weights: Weights, refit: bool) -> GAT:
-    """Return the pruned GAT with the given weights; score vectors are refitted to the old scores or cut."""
-    assert isinstance(module.view, EdgeView)
-    pruned = like(module, _layers(pruner, weights), module.view)
-    assert isinstance(pruned, GAT)
-    for i, (old, new) in enumerate(zip(module.layers, pruned.layers, strict=True)):
-        x, outputs = pruner.inputs[i], pruner.outputs(i)
-        channels = pruner.kept.get(i, slice(None))
-        biases = old.bias.chunk(old.heads)
-        for b, weight in enumerate(branch_weights(module, i)):
-            rows, own = outputs.get(b, slice(None)), weights[i, b]
-            branch_weights(pruned, i)[b].copy_(own)
-            new.bias.chunk(new.heads)[b].copy_(biases[b][rows])
-            for name in ("source", "target"):
-                vector = getattr(old, name)[b, 0]
-                kept = vector[rows].unsqueeze(0)
-                if refit:
-                    kept = fitted(x[:, channels] @ own.T, kept, x @ (weight.T @ vector).unsqueeze(1))
-                getattr(new, name)[b].copy_(kept)
-    return pruned
+def _branch_bias(module: Network, i: int, b: int) -> Tensor | None:
+    """Return the bias of a branch of a layer, which shares the module's memory; None where it has none."""
+    layer = module.layers[i]
+    bias: Tensor | None = layer.bias.chunk(layer.heads)[b] if isinstance(module, GAT) else layer[b].bias
+    return bias
 
 
 def with_weights(module: Network, i: int, kept: Tensor, weights: Sequence[Tensor]) -> Network:

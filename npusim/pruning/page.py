@@ -6,7 +6,8 @@ from typing import Any
 
 from npusim.pruning.document import PrunedNetwork, PruningReport
 from npusim.reporting.accuracy import share
-from npusim.reporting.page import Amount, Column, Lines, Page, Table
+from npusim.reporting.engineering import Amount
+from npusim.reporting.page import Column, Lines, Page, Table
 
 _MEANING = (
     "lost: points after training again, with the standard error of the mean; cut: channels gone, weights as "

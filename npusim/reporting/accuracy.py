@@ -6,8 +6,7 @@ from rich.text import Text
 
 from npusim.gnn_models.document import AccuracyReport, StackAccuracy
 from npusim.reporting.charts import Figure, bar_figure
-from npusim.reporting.page import Column, Page, Plot, Remark, Table, grouped
-from npusim.reporting.terminal import LongName
+from npusim.reporting.page import Column, Page, Plot, Remark, Table, document_page, fields, grouped
 
 _WORTH_A_LOOK = 0.005  # A change of accuracy that is shown in colour: half a point
 _MEANING = "agreement: nodes with the baseline's class; difference: largest of a score"
@@ -17,16 +16,15 @@ def accuracy_page(report: AccuracyReport) -> Page:
     """Return the page of accuracies: a table per workload, and the stacks left out with the reason."""
     by_workload = grouped(report.results, lambda result: result.workload)
     skipped = [f"{left.workload}, {left.techniques}: {left.reason}" for left in report.skipped]
-    return Page(
+    bars = Plot("Accuracy by technique stack", lambda: _bars(report))
+    tables = (Table(_COLUMNS, results, name, titled=True) for name, results in by_workload.items())
+    return document_page(
+        report,
         f"Accuracy: {', '.join(by_workload)}",
-        subject=f"{_circumstances(report)}; {_MEANING}",
-        sections=[
-            Plot("Accuracy by technique stack", lambda: _bars(report)),
-            *(Table(_COLUMNS, results, name, titled=True) for name, results in by_workload.items()),
-        ],
-        remarks=[Remark("Left out", skipped, "yellow")],
+        f"{_circumstances(report)}; {_MEANING}",
+        [bars, *tables],
+        [Remark("Left out", skipped, "yellow")],
         lead=_lead(report),
-        document=report,
     )
 
 
@@ -80,9 +78,7 @@ def _difference(result: StackAccuracy) -> str:
 
 
 _COLUMNS = (
-    Column("techniques", show=lambda result: LongName(result.techniques, "+:")),
-    Column("numbers"),
-    Column("accuracy"),
+    *fields("techniques: techniques, numbers, accuracy"),
     Column("", "of the seeds", _of_seeds, words=False),
     Column("", "points", _points, words=False),
     Column("agreement", text=share),
@@ -96,7 +92,7 @@ def _bars(report: AccuracyReport) -> Figure:
         workload: {f"{r.techniques}, {r.numbers}": 100.0 * r.accuracy for r in results}
         for workload, results in grouped(report.results, lambda result: result.workload).items()
     }
-    figure = bar_figure(series, {"title": "accuracy (%)", "range": [0, 100]}, "%")
-    figure.update_layout(height=160 + 28 * len(report.results))
+    axis, height = {"title": "accuracy (%)", "range": [0, 100]}, 160 + 28 * len(report.results)
+    figure = bar_figure(series, axis, "%", height=height)
     figure.for_each_trace(lambda trace: trace.update(text=[f"{value:.1f} %" for value in trace.x]))
     return figure

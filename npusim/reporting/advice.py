@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from npusim.reporting.engineering import percent
-from npusim.reporting.page import FOLD, Amount, Column, Page, Remark, Table, grouped
+from typing import Any
+
+from npusim.reporting.engineering import Amount, percent
+from npusim.reporting.page import FOLD, Column, Page, Remark, Table, document_page, fields, grouped
 from npusim.reporting.terminal import LongName, conditions
 from npusim.studies.advice import Advice, TechniqueAdvice
 from npusim.studies.agreement import Agreement
 
 _STYLES = {"gains": "green", "no gain": "dim", "instead": "dim", "refused": "dim"}
-_JOINTS = "+:"
+_FIGURES = ("techniques", "latency_s", "throughput_per_s", "energy_j", "accuracy")
 _MEANING = (
     "gain: inferences a second of the stack over those without the technique; today: whether a model file "
     "can hold it."
@@ -30,9 +32,9 @@ def advice_page(result: Advice) -> Page:
     able = [one for one in result.techniques if one.verdict != "refused"]
     not_today = [f"{one.technique}: {one.reason}" for one in able if one.reason]
     numerics = [f"{one.technique}: {one.numerics}" for one in result.techniques if one.verdict == "gains"]
-    return Page(
-        "Advice",
-        (result.workload, result.soc, ""),
+    return document_page(
+        result,
+        "",
         conditions(result),
         [_stacks(result), _techniques(result), _deployments(result), _buckets(result)],
         [
@@ -44,10 +46,7 @@ def advice_page(result: Advice) -> Page:
             Remark("Rewrite", _rewritings(result), "yellow"),
             Remark("Not yet", not_today, "yellow"),
             Remark("Refused", refused),
-            Remark("Note", result.notes),
         ],
-        result.conclusion,
-        document=result,
     )
 
 
@@ -60,21 +59,18 @@ def _stacks(result: Advice) -> Table:
     if result.with_compiler.techniques == result.today.techniques:
         del stacks["with a compiler"]
     base = result.as_it_is
-    rows = [
-        {"label": label, "gain": variant.throughput_per_s / base.throughput_per_s, **dict(variant)}
-        if base is not None
-        else {"label": label, "gain": None, **dict(variant), "speedup_interval": None}
-        for label, variant in stacks.items()
-        if variant is not None
-    ]
+    rows: list[dict[str, Any]] = []
+    for label, variant in stacks.items():
+        if variant is not None:
+            gain = None if base is None else variant.throughput_per_s / base.throughput_per_s
+            interval = None if base is None else variant.speedup_interval
+            figures = {key: getattr(variant, key) for key in _FIGURES}
+            rows.append({"label": label, "gain": gain, "gain_interval": interval, **figures})
     columns = (
-        Column("", "stack", lambda row: LongName(f"{row['label']}: {row['techniques']}", _JOINTS)),
+        Column("", "stack", lambda row: f"{row['label']}: {row['techniques']}"),
         Column("latency_s"),
         Column("", "inf/s", lambda row: Amount(row["throughput_per_s"])),
-        Column("energy_j"),
-        Column("gain", "times", digits="speedup_interval"),
-        Column("speedup_interval", "90 %"),
-        Column("accuracy"),
+        *fields("energy_j, gain: times, gain_interval, accuracy"),
     )
     style = {"today": "bold green"}
     return Table(columns, rows, name="stacks", style=lambda row: style.get(row["label"], ""))
@@ -82,11 +78,8 @@ def _stacks(result: Advice) -> Table:
 
 def _techniques(result: Advice) -> Table:
     columns = (
-        Column("technique"),
-        Column("gain", digits="gain_interval"),
-        Column("gain_interval", "90 %"),
-        Column("today"),
-        Column("", "in the stack", lambda one: LongName(one.stack or "", _JOINTS), layout=FOLD),
+        *fields("technique, gain, gain_interval, today"),
+        Column("", "in the stack", lambda one: LongName(one.stack or ""), layout=FOLD),
     )
     rows = [one for one in result.techniques if one.stack is not None]
     return Table(columns, rows, name="gains", caption=_MEANING, style=lambda one: _STYLES[one.verdict])
@@ -94,14 +87,8 @@ def _techniques(result: Advice) -> Table:
 
 def _deployments(result: Advice) -> Table:
     columns = (
-        Column("graph"),
-        Column("device"),
-        Column("techniques", "stack"),
-        Column("all_nodes_s", "all nodes"),
-        Column("memory_bytes", "memory"),
-        Column("compile_s", "compile"),
-        Column("compile_peak_bytes", "peak"),
-        Column("same_answers", "same"),
+        *fields("graph, device, techniques, all_nodes_s, memory_bytes, compile_s"),
+        *fields("compile_peak_bytes: peak, same_answers: same"),
     )
     possible = [each for each in result.deployments if not each.problem]
     return Table(columns, possible, name="deployments", caption=_DEPLOYMENTS)
@@ -110,15 +97,10 @@ def _deployments(result: Advice) -> Table:
 def _buckets(result: Advice) -> Table:
     columns = (
         Column("", "nodes of each bucket", lambda row: ", ".join(f"{n:,}" for n in row.capacities)),
-        Column("techniques", "stack"),
-        Column("latency_s", "mean latency"),
-        Column("padding", text="{:.0%}"),
-        Column("compile_s", "compile"),
-        Column("memory_bytes", "memory"),
+        *fields("techniques, latency_s: mean latency, padding, compile_s, memory_bytes"),
     )
-    return Table(
-        columns, result.buckets, name="buckets", style=lambda row: "bold green" if row.advised else ""
-    )
+    advised = {True: "bold green", False: ""}
+    return Table(columns, result.buckets, name="buckets", style=lambda row: advised[row.advised])
 
 
 def _impossible(result: Advice) -> list[str]:

@@ -8,12 +8,10 @@ from typing import Any
 
 from npusim.calibration.device_report import CalibratedRow, CalibrationReport, FittedParameter
 from npusim.reporting.charts import Figure, add_guides, add_marks, blank_figure
-from npusim.reporting.engineering import engineering
+from npusim.reporting.engineering import Amount, Cell, engineering
 from npusim.reporting.html import COLOURS, amount_axis
 from npusim.reporting.page import (
     CYAN,
-    Amount,
-    Cell,
     Column,
     Lines,
     Page,
@@ -22,6 +20,8 @@ from npusim.reporting.page import (
     Section,
     Table,
     cells_table,
+    document_page,
+    fields,
     grouped,
 )
 
@@ -45,24 +45,25 @@ _BAND = (
 def calibration_page(report: CalibrationReport, output: str | None = None) -> Page:
     """Return the page of a calibration; `output` is the name of the fitted SoC file."""
     noise, residual = percent_text(report.noise), percent_text(report.residual)
-    return Page(
+    left = "What is left, by size (bars: 90 % of the measurement's noise)"
+    return document_page(
+        report,
         f"{report.soc}, {report.device} fitted to {report.rows_fitted} rows of {report.chip}",
-        subject=f"noise {noise}; left beyond the noise {residual}",
-        sections=[
+        f"noise {noise}; left beyond the noise {residual}",
+        [
             Plot("Predicted over measured", lambda: _scatter(report)),
             Lines([_BAND], style="dim", only="html"),
-            Plot("What is left, by size (bars: 90 % of the measurement's noise)", lambda: _residuals(report)),
+            Plot(left, lambda: _residuals(report)),
             *_numbers(report.parameters),
             *_errors(report),
-            _conditions(report),
         ],
-        remarks=[
-            Remark("Warning", report.warnings, "bold yellow"),
+        [
             *_marks(report.parameters),
             Remark("Left out", [f"{row.id}: {row.reason}" for row in report.left_out], most=_MOST_LEFT_OUT),
-            Remark("Note", _notes(report)),
             Remark("Next", [] if output is None else [f"npusim estimate WORKLOAD --soc {output}"]),
         ],
+        notes=_notes(report),
+        of=None,
         lead=(
             f"{report.rows_fitted} rows of {', '.join(report.files)}, {report.date}. The measurement's own "
             f"noise is {noise} (median); the fit leaves {residual} beyond it."
@@ -135,12 +136,9 @@ def _errors(report: CalibrationReport) -> list[Section]:
     """Return the errors of each family of operators, and what the equations leave out of each operator."""
     columns = (
         Column("", "errors, median", lambda f: f.family + ("" if f.fitted else " (not fitted)")),
-        Column("rows", "rows"),
-        Column("before_median", "before", text=percent_text),
-        Column("after_median", "after", text=percent_text),
-        Column("held_out_median", "unseen", text=percent_text),
-        Column("held_out_p90", "p90", text=percent_text),
-        Column("noise_median", "noise", text=percent_text),
+        Column("rows"),
+        *fields("before_median: before, after_median: after", text=percent_text),
+        *fields("held_out_median: unseen, held_out_p90: p90, noise_median: noise", text=percent_text),
         Column("", "in 90 %", lambda f: "" if f.inside is None else f"{f.inside} of {f.rows}", words=False),
     )
     meaning = (
@@ -157,14 +155,6 @@ def _errors(report: CalibrationReport) -> list[Section]:
         Table(columns, report.families, "Errors", caption=meaning),
         cells_table(("operator", "relative"), left_out, title, caption=spread, only="html"),
     ]
-
-
-def _conditions(report: CalibrationReport) -> Table:
-    environment = dict(report.environment)
-    settings = environment.pop("settings", {})
-    facts = {"npusim": report.npusim, "SoC": report.soc_title, "date": report.date, **environment, **settings}
-    rows = [(name, str(value)) for name, value in facts.items() if value is not None]
-    return cells_table(("what", "value"), rows, "Conditions", only="html")
 
 
 def _notes(report: CalibrationReport) -> list[str]:

@@ -71,6 +71,15 @@ def bar_figure(
     return figure
 
 
+def stacked_bars(
+    rows: Mapping[str, Mapping[str, float]], unit: str, colours: Mapping[str, str] | None = None
+) -> Figure:
+    """Return a bar for each name, stacked of its parts."""
+    names = dict.fromkeys(part for parts in rows.values() for part in parts)
+    series = {part: {name: parts.get(part, 0.0) for name, parts in rows.items()} for part in names}
+    return bar_figure(series, amount_axis("", unit), unit, mode="stack", colours=colours)
+
+
 def amount_bars(
     axis: str, unit: str, values: Mapping[str, float | None], colours: Mapping[str, str] | None = None
 ) -> Figure | None:

@@ -1,13 +1,31 @@
-"""Numbers as engineers write them: three digits, a prefix of a thousand, the unit."""
+"""Numbers and cells as engineers write them: three digits, a prefix of a thousand, the unit."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pydantic import BaseModel
+
+from npusim.metrics import FORMATS, METRICS, unit_of
 from npusim.rounding import factor, factors, last_digit, last_digit_of_rate, rounded_to
 
 __all__ = ["engineering", "factor", "factors", "last_digit", "last_digit_of_rate", "percent"]
 
+_SHARES = ("agreement", "utilisation", "share", "change", "same_answers")
+_FACTORS = ("speedup", "gain", "step_")  # parts of the keys of factors
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_UNIT_AT_END = re.compile(r"_(per_s|per_j|js|s|j|w|bytes|mm2)$")
+_PARTS = re.compile(r"\b(cpu|dma|dpu|dram|dsp|gpu|mpe|npu|soc|sram)\b")
+_OWN_INTERVALS = {"speedup_throughput": "speedup", "step_speedup": "step"}
+MOST_IN_CELL = 3
+"""Values of a list that a cell shows."""
 _PREFIXES = {
     -15: "f", -12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P",
 }  # fmt: skip
@@ -81,3 +99,149 @@ def percent(part: float) -> str:
     if 0 < hundredths < 0.05:
         return "<0.1 %"
     return f"{hundredths:.1f} %" if 0 < abs(hundredths) < 0.95 else f"{hundredths:.0f} %"
+
+
+def quantity_unit(key: str) -> str:
+    """Return the unit of a quantity from its key: `x` for a factor, empty for a count or a share."""
+    name = key.rpartition(".")[2]
+    if name.endswith("macs"):
+        return "MAC"
+    return unit_of(key) or ("x" if any(word in name for word in _FACTORS) else "")
+
+
+def quantity(key: str, value: float, last: int | None = None) -> str:
+    """Return a number as pages write it: digits, prefix and unit follow from its key.
+
+    Parameters
+    ----------
+    last : int, optional
+        The last digit that it bears; see `last_digit`.
+
+    Examples
+    --------
+    >>> quantity("latency_s", 0.00123456), quantity("accuracy", 0.8123), quantity("points", 1270)
+    ('1.23 ms', '81.2 %', '1,270')
+    """
+    unit, name = quantity_unit(key), key.rpartition(".")[2]
+    if name in FORMATS:
+        return FORMATS[name].format(value)
+    if unit == "x":
+        return factor(value, last)
+    if name.endswith("accuracy"):
+        return f"{100 * value:.1f} %"
+    if name.endswith(_SHARES) and abs(value) <= 1.0:
+        return percent(value)
+    if unit:
+        return engineering(value, unit, last)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number in a table: shown with three digits, kept whole for CSV."""
+
+    value: Any
+    """A number in base units, or several; None shows nothing."""
+    unit: str = ""
+    shown: str | None = None
+    """Text in place of three digits and a prefix."""
+
+    def __str__(self) -> str:
+        if self.shown is not None or not isinstance(self.value, int | float):
+            return self.shown or ""
+        return engineering(self.value, self.unit)
+
+
+Cell: TypeAlias = "str | Amount | RenderableType"
+"""What a table shows: words on the left, amounts on the right; a bar is drawn on the terminal alone."""
+
+
+def flattened(record: Mapping[str, Any] | BaseModel, prefix: str = "") -> dict[str, Any]:
+    """Return a record with the keys of its parts among its own, as `part.key`."""
+    flat: dict[str, Any] = {}
+    values = record.model_dump(mode="json") if isinstance(record, BaseModel) else record
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            flat |= flattened(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            flat[f"{prefix}{key}"] = f"{len(value)} entries"
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def worded(key: str) -> str:
+    """Return the words for a key: without its unit, blanks in place of joints.
+
+    Examples
+    --------
+    >>> worded("input_bytes"), worded("throughput_per_s"), worded("costs.npu.latency_s")
+    ('input', 'throughput', 'costs NPU latency')
+    """
+    if key in METRICS:
+        return METRICS[key].title
+    words = _UNIT_AT_END.sub("", key).replace("_", " ").replace(".", " ")
+    return _PARTS.sub(lambda match: match[0].upper(), words)
+
+
+def interval_key(key: str) -> str:
+    """Return the key of a value's interval.
+
+    Examples
+    --------
+    >>> interval_key("latency_s"), interval_key("gain")
+    ('latency_interval_s', 'gain_interval')
+    """
+    key = _OWN_INTERVALS.get(key, key)
+    unit = _UNIT_AT_END.search(key)
+    return f"{key[: unit.start()]}_interval{unit[0]}" if unit else f"{key}_interval"
+
+
+def cell(key: str, value: Any, last: int | None = None) -> Cell:
+    """Return a value as a cell: a number with three digits and the unit that the end of its key says.
+
+    Parameters
+    ----------
+    last : int, optional
+        The last digit that it bears; see `npusim.rounding.last_digit`.
+    """
+    unit = quantity_unit(key)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return Amount(value, unit, quantity(key, value, last))
+    if isinstance(value, list | tuple) and value and all(isinstance(v, int | float) for v in value):
+        if len(value) == 2 and "interval" in key:
+            return span(value, unit)
+        several = f"{len(value)} values" if len(value) > MOST_IN_CELL else ""
+        return Amount(list(value), unit, several or " to ".join(quantity(key, float(v), last) for v in value))
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if value is None:
+        return Amount(None, unit) if unit and "interval" not in key and unit != "x" else ""
+    return "" if isinstance(value, dict) else str(value)
+
+
+def part(value: float | None) -> Cell:
+    """Return a share as a cell."""
+    return "" if value is None else Amount(value, "", percent(value))
+
+
+def times(value: float | None, last: int | None = None) -> Cell:
+    """Return a factor as a cell, to the digit that it bears."""
+    return "" if value is None else Amount(value, "x", factor(value, last))
+
+
+def span(interval: Sequence[float] | None, unit: str = "s") -> Cell:
+    """Return an interval as a cell, to the digit that it bears; its unit once where both ends share it."""
+    if interval is None:
+        return ""
+    low, high = interval
+    if unit == "x":
+        return Amount([low, high], unit, factors((low, high)))
+    if not unit:
+        return Amount([low, high], unit, f"{low:.3g} to {high:.3g}")
+    first, last = (engineering(bound, unit, last_digit((low, high))) for bound in (low, high))
+    number, first_unit = first.split()
+    shown = f"{number}-{last}" if last.endswith(f" {first_unit}") else f"{first}-{last}"
+    return Amount([low, high], unit, shown)

@@ -16,25 +16,31 @@ from npusim.engines.estimate import Mapping as OperatorMapping
 from npusim.graph import Phase
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS, unit_of
-from npusim.reporting.charts import Figure, amount_bars, bar_figure
-from npusim.reporting.engineering import engineering, last_digit, percent, with_bounds
+from npusim.reporting.charts import Figure, amount_bars, bar_figure, stacked_bars
+from npusim.reporting.engineering import (
+    Amount,
+    Cell,
+    engineering,
+    last_digit,
+    part,
+    percent,
+    quantity,
+    with_bounds,
+)
 from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, amount_axis
 from npusim.reporting.machine import block_diagram, forms_section, roofline_figure
 from npusim.reporting.memory import memory_sections, traffic_sections
 from npusim.reporting.page import (
     CYAN,
-    Amount,
-    Cell,
     Column,
     Figures,
     Later,
     Page,
     Plot,
-    Remark,
     Section,
     Table,
-    part,
-    sections_of,
+    document_page,
+    fields,
     summed,
 )
 from npusim.reporting.sustained import divided_sections, sustained_sections
@@ -52,8 +58,6 @@ _MOST_BLOCKS = 16
 """Blocks that get a line; the others share one."""
 _WORTH_A_LINE = 0.005
 """Part of the latency from which time outside of the operators is shown."""
-_JOINTS = "/:"
-"""Where an operator's name may be broken."""
 LAUNCH = "launch of the inference"
 WAITS, CALLS, PAUSES = "waits for DMA", "calls of the NPU", "pauses for the power limit"
 CAUSE_COLOURS = UNIT_COLOURS | {
@@ -83,32 +87,10 @@ _ENERGIES = {
 }
 _HELD = {"weights_held": "weights", "activations_held": "activ.", "outputs_held": "outputs"}
 _BY_TOKEN = {
-    "time of a token": ("token_s", "s"),
-    "tokens": ("tokens_per_s", "/s"),
-    "time to first token": ("time_to_first_token_s", "s"),
-    "energy of a token": ("energy_per_token_j", "J"),
-}
-_OPERATOR_DETAILS = {
-    "macs": "MAC",
-    "grid_utilisation": "grid used",
-    "dram.compulsory_weights_bytes": "weights, once",
-    "dram.compulsory_activations_bytes": "inputs and outputs, once",
-    "dram.refetched_bytes": "refetched",
-    "dram.spilled_bytes": "spilled",
-    "sram_read_bytes": "SRAM read",
-    "sram_written_bytes": "SRAM written",
-    "energy_j": "energy",
-    "power_w": "power",
-    "mapping.split": "split",
-    "mapping.tiles": "tiles",
-    "mapping.mpe_mode": "MPE mode",
-    "mapping.order": "loop order",
-    "mapping.row_blocks": "row blocks",
-    "mapping.column_blocks": "column blocks",
-    "mapping.depth_blocks": "depth blocks",
-    "mapping.buffers": "buffers",
-    "mapping.bands": "bands",
-    "mapping.segment": "segment",
+    "time of a token": "token_s",
+    "tokens": "tokens_per_s",
+    "time to first token": "time_to_first_token_s",
+    "energy of a token": "energy_per_token_j",
 }
 _WIDE = {"min_width": 14}
 _CRITICAL = "critical: its part of the latency; busy: its busiest unit's work; span: first transfer to last."
@@ -140,9 +122,9 @@ def estimate_page(
     utilisation = estimate.units[estimate.bound].utilisation
     latency = engineering(estimate.latency_s, "s", last_digit(estimate.latency_interval_s))
     launch = percent(estimate.launch_s / estimate.latency_s) if estimate.requests == 1 else ""
-    return Page(
-        "Estimate",
-        (estimate.workload, estimate.soc, estimate.techniques),
+    return document_page(
+        estimate,
+        "",
         circumstances(estimate),
         [
             _figures(estimate),
@@ -158,12 +140,8 @@ def estimate_page(
             *_memory(mapped, details),
             *_details(estimate),
             None if mapped is None else Later(lambda: _of_machine(estimate, mapped())),
-            Later(lambda: _memory_and_provenance(estimate)),
         ],
-        [
-            Remark("Warning", estimate.warnings, "bold yellow"),
-            Remark("Note", estimate.provenance.get("notes", [])),
-        ],
+        notes=estimate.provenance.get("notes", []),
         lead=f"{latency} an inference; {estimate.bound} is busiest, {percent(utilisation)} of the time"
         f"{launch and f', and the launch takes {launch}'}.",
         details=details,
@@ -197,10 +175,8 @@ def _figures(estimate: Estimate) -> Figures:
     if estimate.tiles:  # without work for the NPU its own figures say nothing
         pairs |= dict(map(figure, _OF_NPU))
     if language is not None:
-        pairs |= {name: engineering(getattr(language, key), unit) for name, (key, unit) in _BY_TOKEN.items()}
-    known = [name for name in METRICS if getattr(estimate, name, None) is not None]
-    more = [figure(name) for name in known if name not in (*_FIRST, *_OF_NPU)]
-    return Figures(list(pairs.items()), more)
+        pairs |= {name: quantity(key, getattr(language, key)) for name, key in _BY_TOKEN.items()}
+    return Figures(list(pairs.items()))
 
 
 def part_s(op: OperatorCost) -> float:
@@ -238,11 +214,9 @@ def _latency(estimate: Estimate) -> Plot | None:
     causes = latency_by_cause(estimate)
     if not causes:
         return None
-    title = f"Where the latency goes: {engineering(estimate.latency_s, 's')}"
-    bars = {cause: {"latency": seconds} for cause, seconds in causes.items()}
     return Plot(
-        title,
-        lambda: bar_figure(bars, amount_axis("", "s"), "s", mode="stack", colours=CAUSE_COLOURS),
+        f"Where the latency goes: {engineering(estimate.latency_s, 's')}",
+        lambda: stacked_bars({"latency": causes}, "s", CAUSE_COLOURS),
         shares_table("latency", causes, "s", estimate.latency_s, "latency"),
     )
 
@@ -304,14 +278,17 @@ def _regions(estimate: Estimate) -> list[Section]:
         parts = {f"{part}_s": s for part, s in seconds.items()}
         return {"name": name, **parts, "total_s": total_s, "share": total_s / times.whole_s, **more}
 
-    phases = [row(phase.value, sums) for phase, sums in times.by_phase.items()]
-    launch = [row(LAUNCH, {"": times.launch_s})] if times.launch_s > 0.0 else []
-    blocks = [
-        row(name, {phase.value: s for phase, s in sums.items()}, mostly=max(sums, key=sums.__getitem__).value)
-        for name, sums in times.by_block.items()
-    ]
-    ranked = sorted(blocks, key=lambda block: -block["total_s"])
-    others = ranked[_MOST_BLOCKS:]
+    by_phase = {phase.value: sums for phase, sums in times.by_phase.items()}
+    by_block = {name: {p.value: s for p, s in sums.items()} for name, sums in times.by_block.items()}
+    causes = {
+        phase: summed(pair for op in estimate.operators if op.phase == phase for pair in _causes(op).items())
+        for phase in by_phase
+    }
+    launch = []
+    if times.launch_s > 0.0:
+        launch, causes[LAUNCH] = [row(LAUNCH, {"": times.launch_s})], {LAUNCH: times.launch_s}
+    blocks = [row(name, sums, mostly=max(sums, key=sums.__getitem__)) for name, sums in by_block.items()]
+    others = sorted(blocks, key=lambda block: -block["total_s"])[_MOST_BLOCKS:]
     shown = [block for block in blocks if block not in others]
     rest = row(f"{len(others)} more blocks", {"": sum(block["total_s"] for block in others)})
     left = f", the {len(shown)} longest of {len(blocks)}" if others else ""
@@ -319,35 +296,22 @@ def _regions(estimate: Estimate) -> list[Section]:
     count = sum(count for count, _ in times.control.values())
     whole = [row("all of them", {"": times.control_s}, count=count)] if len(control) > 1 else []
     what = "the latency" if single else "the time between two inferences of a context"
-    pairs = [(op.phase.value, cause, s) for op in estimate.operators for cause, s in _causes(op).items()]
-    causes = dict.fromkeys(cause for _, cause, _ in pairs)
-    of_causes = [
-        {
-            "name": phase,
-            **{f"{cause}_s": s for cause, s in summed((c, s) for p, c, s in pairs if p == phase).items()},
-        }
-        for phase in (each["name"] for each in phases)
-    ]
-    if launch:
-        causes[LAUNCH] = None
-        of_causes.append({"name": LAUNCH, f"{LAUNCH}_s": times.launch_s})
-    names = [phase.value for phase in times.by_phase]
     units = [Column(f"{unit}_s", unit) for unit in times.units]
-    of_phases = [Column(f"{name}_s", name, only="html") for name in names]
-    by_phase = _shares("time by phase", "phases", units, phases + launch)
-    by_block = _shares("time by block", "blocks", of_phases, blocks, shown + [rest] * bool(others))
-    by_type = _shares("control flow", "control", [Column("count", "operators")], control + whole)
+    of_phases = [Column(f"{name}_s", name, only="html") for name in by_phase]
+    phases = _shares("time by phase", "phases", units, [row(*each) for each in by_phase.items()] + launch)
+    by_type = _shares("control flow", "control", fields("count: operators"), control + whole)
     share = percent(times.control_s / times.whole_s)
+    bars = {block["name"]: by_block[block["name"]] for block in shown}
     return [
         Plot(
             f"Where {what} goes: phases of the network",
-            lambda: _stacked(of_causes, [*causes], CAUSE_COLOURS),
-            by_phase,
+            lambda: stacked_bars(causes, "s", CAUSE_COLOURS),
+            phases,
         ),
         Plot(
             f"Blocks of the network by phase{left}",
-            lambda: _stacked(shown, names, _PHASE_COLOURS),
-            by_block,
+            lambda: stacked_bars(bars, "s", _PHASE_COLOURS),
+            _shares("time by block", "blocks", of_phases, blocks, shown + [rest] * bool(others)),
         ),
         replace(by_type, title=f"Control flow: {share} of the time"),
     ]
@@ -360,18 +324,11 @@ def _shares(
     columns = (
         Column("name", heading, layout=_WIDE),
         *between,
-        Column("total_s", "in all"),
-        Column("share"),
+        *fields("total_s: in all, share"),
         Column("", "", lambda row: share_bar(row["share"]), "terminal"),
         Column("mostly", "mostly", only="terminal"),
     )
     return Table(columns, rows, "", name, terminal=terminal, detail=True)
-
-
-def _stacked(rows: Sequence[Any], parts: Sequence[str], colours: Mapping[str, str]) -> Figure:
-    """Return a bar for each row, stacked of its parts."""
-    series = {name: {row["name"]: row.get(f"{name}_s", 0.0) for row in rows} for name in parts}
-    return bar_figure(series, amount_axis("", "s"), "s", mode="stack", colours=colours)
 
 
 def _units(estimate: Estimate) -> Plot:
@@ -383,8 +340,7 @@ def _units(estimate: Estimate) -> Plot:
         busy.append({"name": "calls of the NPU", "busy_s": estimate.dispatch_s, "utilisation": share})
     columns = (
         Column("name", "unit", layout={**CYAN, "min_width": 8}),
-        Column("busy_s", "busy"),
-        Column("utilisation", "of the time"),
+        *fields("busy_s, utilisation: of the time"),
         Column("", "", lambda unit: share_bar(unit["utilisation"]), "terminal"),
     )
     table = Table(columns, units, name="units", terminal=busy)
@@ -399,31 +355,25 @@ def _operators(estimate: Estimate) -> list[Section]:
         return [Text("No operator takes time: all are views of their inputs.")]
     launch = {"busy_s": "", "span_s": "", "dram_bytes": "", "critical_s": estimate.launch_s}
     has_launch = single and estimate.launch_s > _WORTH_A_LINE * whole_s
-    critical, busy = Column("critical_s", "critical"), Column("busy_s", "busy")
 
     def share(row: Any) -> Cell:
         return part((estimate.launch_s if row is launch else part_s(row)) / whole_s)
 
     def name(row: Any) -> Cell:
-        return Text(LAUNCH, style="dim") if row is launch else LongName(row.name, _JOINTS, below=row.fused)
+        return Text(LAUNCH, style="dim") if row is launch else LongName(row.name, below=row.fused)
 
     def bound(row: Any) -> Cell:
         return "" if row is launch else Text(row.bound, style=_BOUND_STYLES.get(row.bound, ""))
 
     columns = (
         Column("name", "operator", name),
-        Column("block", only="html"),
-        Column("phase", only="html"),
         Column("unit", layout=CYAN),
-        Column("precision", "format", only="html"),
-        Column("latency_s", "latency", only="html"),
-        critical if single else busy,
+        *fields("critical_s" if single else "busy_s"),
         Column("", "share", share, "terminal"),
-        *([busy] if single else []),
-        Column("span_s", "span", only="terminal"),
-        Column("dram_bytes", "DRAM"),
+        *(fields("busy_s") if single else ()),
+        *fields("span_s", "terminal"),
+        Column("dram_bytes"),
         Column("bound", "bound", bound),
-        *(Column(key, heading, only="html") for key, heading in _OPERATOR_DETAILS.items()),
     )
     meaning = _CRITICAL if single else _BUSY
     others = working[_MOST_OPERATORS:]
@@ -432,7 +382,8 @@ def _operators(estimate: Estimate) -> list[Section]:
         share_text = percent(longest / whole_s)
         meaning = f"{count} of at most {engineering(longest, 's')} each ({share_text}). {meaning}"
     shown = [*working[:_MOST_OPERATORS], *([launch] if has_launch else [])]
-    table = Table(columns, estimate.operators, "All operators", "operators", meaning, terminal=shown, gap=1)
+    operators = estimate.operators
+    table = Table(columns, operators, "All operators", "operators", meaning, shown, gap=1, whole=True)
     return [_operator_bars(single, working), table]
 
 
@@ -446,15 +397,8 @@ def _operator_bars(single: bool, working: Sequence[OperatorCost]) -> Plot:
             unit: {op.name: part_s(op) if op.unit == unit else None for op in ops}
             for unit in dict.fromkeys(op.unit for op in ops)
         }
-        axis = amount_axis("", "s")
-        figure = bar_figure(
-            series,
-            axis,
-            "s",
-            mode="overlay",
-            colours=UNIT_COLOURS,
-            hover=lambda _, name: _story(by_name[name]),
-        )
+        how: dict[str, Any] = {"mode": "overlay", "hover": lambda _, name: _story(by_name[name])}
+        figure = bar_figure(series, amount_axis("", "s"), "s", colours=UNIT_COLOURS, **how)
         return figure.update_traces(text=[f"{engineering(part_s(op), 's')}, {op.bound}" for op in ops])
 
     title = "Operators: part of the latency, and what bounds each" if single else "Operators"
@@ -487,40 +431,33 @@ def _details(estimate: Estimate) -> list[Section]:
     """Return tilings and traffic of operators for the terminal, and the roofline: the slowest first."""
     slowest = sorted((op for op in estimate.operators if op.latency_s > 0), key=lambda op: -op.latency_s)
     points = {point.operator: point for point in estimate.roofline.points}
-    levels = dict.fromkeys(level for point in points.values() for level in point.intensity)
     tilings = (
-        Column("", "mapping", _operator_name),
+        Column("", "mapping", lambda op: op.name),
         *(
             Column("", heading, lambda op, i=i: _tiling(op.mapping)[i], words=i < 3)
             for i, heading in enumerate(("split", "mode", "stays", "a tile", "in blocks"))
         ),
-        Column("grid_utilisation", "grid"),
+        Column("grid_utilisation"),
     )
     traffic = (
-        Column("", "traffic", _operator_name),
-        Column("dram_read_bytes", "DRAM read"),
+        Column("", "traffic", lambda op: op.name),
+        Column("dram_read_bytes"),
         Column("", "written", lambda op: Amount(op.dram_bytes - op.dram_read_bytes, "B")),
-        Column("sram_read_bytes", "SRAM read"),
-        Column("sram_written_bytes", "written"),
-        Column("energy_j", "energy"),
-        Column("power_w", "power"),
+        *fields("sram_read_bytes, sram_written_bytes: written, energy_j, power_w"),
     )
     roofline = (
-        Column("operator", "roofline", lambda point: LongName(point.operator, _JOINTS)),
+        Column("operator", "roofline"),
         Column("ops_per_s", "rate", lambda point: Amount(point.ops_per_s, "OP/s")),
         Column("intensity.dram", "OP/B DRAM", text="{:,.3g}"),
         Column("ceiling_ops_per_s", "ceiling", lambda point: Amount(point.ceiling_ops_per_s, "OP/s")),
         Column("", "reached", lambda point: part(point.ops_per_s / point.ceiling_ops_per_s)),
         Column("limit", "lowest ceiling"),
-        Column("unit", only="html"),
-        Column("precision", only="html"),
-        Column("ops", "operations", only="html"),
-        *(Column(f"intensity.{level}", only="html") for level in levels if level != "dram"),
     )
     most: Any = {"most": _MOST_DETAILED, "detail": True}
     on_npu = [op for op in slowest if op.mapping is not None]
     shown = [points[op.name] for op in slowest if op.name in points]
-    rates = Table(roofline, estimate.roofline.points, name="roofline.points", terminal=shown, **most)
+    name, rows = "roofline.points", estimate.roofline.points
+    rates = Table(roofline, rows, name=name, terminal=shown, whole=True, **most)
     title = "Roofline: each operator below the ceilings of its unit"
     return [
         Table(tilings, on_npu, only="terminal", **most),
@@ -530,10 +467,6 @@ def _details(estimate: Estimate) -> list[Section]:
     ]
 
 
-def _operator_name(op: OperatorCost) -> Cell:
-    return LongName(op.name, _JOINTS)
-
-
 def _segments(estimate: Estimate) -> list[Table]:
     """Return the operators of each depth-first segment and row-wise fusion, for the terminal."""
     members: dict[str, list[OperatorCost]] = {}
@@ -541,8 +474,8 @@ def _segments(estimate: Estimate) -> list[Table]:
         if op.mapping is not None and op.mapping.segment:
             members.setdefault(op.mapping.segment, []).append(op)
     columns = (
-        Column("", "fused from", lambda ops: _operator_name(ops[0])),
-        Column("", "to", lambda ops: _operator_name(ops[-1])),
+        Column("", "fused from", lambda ops: ops[0].name),
+        Column("", "to", lambda ops: LongName(ops[-1].name)),
         Column("", "operators", lambda ops: str(len(ops))),
         Column("", "bands", lambda ops: str(max(op.mapping.bands for op in ops))),
     )
@@ -570,9 +503,3 @@ def _memory(mapped: Callable[[], Mapped] | None, details: bool) -> Sequence[Sect
     if mapped is None:
         return []
     return memory_sections(mapped()) if details else [Later(lambda: memory_sections(mapped()))]
-
-
-def _memory_and_provenance(estimate: Estimate) -> list[Section]:
-    fields = estimate.model_dump(mode="json", include={"memory", "provenance"})
-    fields["provenance"].pop("notes", None)
-    return sections_of(fields)

@@ -16,9 +16,9 @@ from npusim.explore.sensitivity import Influence
 from npusim.explore.sweep import SweepResult
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
-from npusim.reporting.engineering import engineering, last_digit, percent
+from npusim.reporting.engineering import Amount, Cell, engineering, last_digit, percent
 from npusim.reporting.html import COLOURS, log_axis
-from npusim.reporting.page import FOLD, Amount, Cell, Column, Lines, Page, Plot, Remark, Table, remarks_of
+from npusim.reporting.page import FOLD, Column, Lines, Page, Plot, Table, document_page, fields
 from npusim.reporting.terminal import drawn_table, grid
 from npusim.rounding import rounded_to
 from npusim.units import format_quantity
@@ -134,25 +134,23 @@ def pareto_page(front: Front) -> Page:
     fixed = [name for name in front.axes if name in front.knee and name not in varied]
     shown = ", ".join(f"{name} {shown_value(name, front.knee[name], front.units)}" for name in fixed)
     same = f"All have {shown}." if fixed else ""
-    notes = [*front.notes, "all points of the front: -o front.html, or --format json"]
-    return Page(
+    title = "What differs along the front, and what it gives: drag along a line to choose points"
+    parallel = Plot(
+        title, lambda: _parallel(front) if len(varied) > 1 else None, None, same, 130 * len(varied)
+    )
+    return document_page(
+        front,
         "Pareto front",
-        (front.workload, front.soc, ""),
         front.title,
         [
             Lines([comparison], style="dim"),
             Plot("The front", lambda: _scatter(front)),
-            Plot(
-                "What differs along the front, and what it gives: drag along a line to choose points",
-                lambda: _parallel(front) if len(varied) > 1 else None,
-                note=same,
-                least_width=130 * len(varied),
-            ),
+            parallel,
             _best_points(front),
             _points(front),
             _folded_points(front),
         ],
-        [Remark("Note", notes)],
+        notes=["all points of the front: -o front.html, or --format json"],
         lead=f"The knee of the front is point {front.knee[_POINT]}: {_described(front, front.knee)}.",
     )
 
@@ -215,10 +213,6 @@ def _titled(name: str) -> str:
     return METRICS[name].title if name in METRICS else name
 
 
-def _unit(front: Front, name: str) -> str:
-    return front.units.get(name, unit_of(name) if name in METRICS else "")
-
-
 def _shown(front: Front, row: Mapping[str, Any], name: str) -> str:
     """Return a value of a point, to the digits of its interval where it has one."""
     low, high = (row.get(column.format(name)) for column in BOUND_COLUMNS)
@@ -228,7 +222,8 @@ def _shown(front: Front, row: Mapping[str, Any], name: str) -> str:
 
 def _cell(front: Front, row: Mapping[str, Any], name: str) -> Cell:
     value, shown = row[name], _shown(front, row, name)
-    return shown if isinstance(value, str) else Amount(value, _unit(front, name), shown)
+    unit = front.units.get(name, unit_of(name) if name in METRICS else "")
+    return shown if isinstance(value, str) else Amount(value, unit, shown)
 
 
 def _described(front: Front, row: Mapping[str, Any], separator: str = ", ") -> str:
@@ -336,15 +331,16 @@ def sweep_page(result: SweepResult, space: str) -> Page:
 
     rate = result.points / max(result.seconds, 1e-9)
     damaged = f"{result.recomputed:,} chunks were damaged or not of this sweep: computed again"
-    return Page(
+    return document_page(
+        result,
         f"{result.points:,} points in {result.seconds:.1f} s",
-        subject=f"{rate:,.0f} a second; {result.kept:,} kept in {result.directory}",
-        sections=[
+        f"{rate:,.0f} a second; {result.kept:,} kept in {result.directory}",
+        [
             Lines([damaged] if result.recomputed else []),
             influence_table(influences(load_space(space))),
             Lines([f"Next: npusim pareto {result.directory}"], style="dim"),
         ],
-        document=result,
+        of=None,
     )
 
 
@@ -374,32 +370,24 @@ def search_page(result: SearchResult) -> Page:
         "random search": (steps, [step.chance for step in result.steps]),
     }
     share = {"title": "dominated hypervolume (share)"}
-    columns = (
-        Column("evaluations", words=False),
-        Column("evolution", text="{:.1%}"),
-        Column("chance", "random search", text="{:.1%}"),
-    )
     last, lead = result.steps[-1] if result.steps else None, ""
     if last is not None:
         shares = f"{last.evolution:.1%} of the joint hypervolume, random search {last.chance:.1%}"
         lead = f"Evolution reaches {shares}."
-    return Page(
+    columns = (Column("evaluations", words=False), *fields("evolution, chance: random search", text="{:.1%}"))
+    title = "Hypervolume of the front, relative to that of both together"
+
+    def draw() -> Figure | None:
+        return line_figure(series, {"title": "evaluations"}, share) if result.steps else None
+
+    return document_page(
+        result,
         f"{result.front:,} points on the front after {result.evaluations:,} evaluations",
-        subject=f"of a space of {result.points:,}, in {result.seconds:.1f} s: {result.directory}",
-        sections=[
-            Plot(
-                "Hypervolume by evaluation",
-                lambda: line_figure(series, {"title": "evaluations"}, share) if result.steps else None,
-            ),
-            Table(
-                columns,
-                result.steps,
-                "Hypervolume of the front, relative to that of both together",
-                "steps",
-                titled=True,
-            ),
+        f"of a space of {result.points:,}, in {result.seconds:.1f} s: {result.directory}",
+        [
+            Plot("Hypervolume by evaluation", draw),
+            Table(columns, result.steps, title, "steps", titled=True),
         ],
-        remarks=remarks_of(result),
+        of=None,
         lead=lead,
-        document=result,
     )

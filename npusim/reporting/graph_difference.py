@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from npusim.graph import Graph, GraphDifference
 from npusim.graph.difference import OperatorSummary
 from npusim.reporting.charts import Figure, add_marks, blank_figure
-from npusim.reporting.page import Amount, Column, Page, Plot, Table, cells_table
+from npusim.reporting.engineering import Amount
+from npusim.reporting.page import Column, Page, Plot, Table, cells_table, document_page
 from npusim.reporting.terminal import counted
 
 _MOST_OPERATORS = 12
@@ -40,7 +41,7 @@ def difference_page(difference: GraphDifference, graphs: tuple[Graph, Graph] | N
             for when, side, graph in zip(("Before", "After"), both, graphs or (), strict=False)
         ),
     ]
-    return Page(title, sections=sections, conclusion=differ)
+    return document_page(difference, title, "", sections, of=None, conclusion=differ)
 
 
 def _operators(title: str, operators: Sequence[OperatorSummary]) -> Table | None:

@@ -14,19 +14,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from npusim.reporting.alternative import figure_text
-from npusim.reporting.engineering import engineering
-from npusim.reporting.page import (
-    Amount,
-    Cell,
-    Figures,
-    Later,
-    Lines,
-    Page,
-    Plot,
-    Section,
-    Table,
-    field_sections,
-)
+from npusim.reporting.engineering import Amount, Cell, engineering
+from npusim.reporting.page import Figures, Later, Lines, Page, Plot, Section, Table, field_sections
 from npusim.reporting.plotly_library import plotting_library
 from npusim.reporting.terminal import LongName, as_text
 
@@ -123,10 +112,9 @@ def _further_fields(page_: Page) -> str:
     """Return the fields of the page's document that no table of the page shows, folded away."""
     if page_.document is None:
         return ""
-    tables = [part for part in page_.shown if isinstance(part, Table)]
-    tables += [part.table for part in page_.shown if isinstance(part, Plot) and part.table is not None]
-    sections = field_sections(page_.document, [table.name for table in tables])
-    return folded("All figures and tables", "".join(map(section, sections)))
+    tables = [part.table if isinstance(part, Plot) else part for part in page_.shown]
+    names = [table.name for table in tables if isinstance(table, Table)]
+    return folded("All figures and tables", "".join(map(section, field_sections(page_.document, names))))
 
 
 def _heading(words: str, anchor: str = "") -> str:
@@ -186,14 +174,27 @@ def page(title: str, *parts: str, lead: str = "", notes: Iterable[str] = (), com
     content = "".join(body)
     kinds = " ".join(re.findall(r'data-kinds="([\w ]+)"', content)).split()
     library = f"<script>{plotting_library(frozenset(kinds))}</script>" if kinds else ""
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    head = f"{policy}<script>{text_beside(__file__, 'page.js')}</script>{library}"
+    return frame(title, text_beside(__file__, "page.css"), content, head=head)
+
+
+def frame(
+    title: str, style: str, shown: str, *, head: str = "", scripts: str = "", language: str = "en"
+) -> str:
+    """Return an HTML document: what stands in its head, what it shows, and scripts below that."""
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<!doctype html><html lang="{language}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>npusim: {escape(title)}</title><style>{_beside('page.css')}</style>"
-        f"<script>{_beside('page.js')}</script>{library}</head>"
-        f"<body><main>{content}</main></body></html>\n"
+        f"<title>npusim: {escape(title)}</title><style>{style}</style>{head}</head>"
+        f"<body><main>{shown}</main>{scripts}</body></html>\n"
     )
+
+
+@cache
+def text_beside(module: str, name: str) -> str:
+    """Return the text of a file beside a module, such as a script or a style."""
+    return Path(module).with_name(name).read_text("utf-8")
 
 
 def body_of(page_: str) -> str:
@@ -234,8 +235,7 @@ def plot(figure: go.Figure, height: int, title: str = "", *, data: str = "", lea
     drawn = f'<div role=figure data-kinds="{kinds}" aria-label="{escape(figure_text(figure))}">{drawn}</div>'
     if least_width:
         drawn = f'<div class=wide><div style="min-width: {least_width}px">{drawn}</div></div>'
-    heading = f"<h2>{escape(title)}</h2>" if title else ""
-    return f"<section class=picture>{heading}{legend}{drawn}{folded('Table', data)}</section>"
+    return f"<section class=picture>{_heading(title)}{legend}{drawn}{folded('Table', data)}</section>"
 
 
 def _legend(figure: go.Figure) -> str:
@@ -365,7 +365,9 @@ def names_axis(names: Sequence[str]) -> dict[str, Any]:
         "categoryorder": "array",
         "categoryarray": list(names),
         "tickvals": list(names),
-        "ticktext": ["<br>".join(map(escape, LongName(name, "/+ ").lines(_LONGEST_NAME))) for name in names],
+        "ticktext": [
+            "<br>".join(map(escape, LongName(name, joints="/+ ").lines(_LONGEST_NAME))) for name in names
+        ],
     }
 
 
@@ -434,8 +436,3 @@ def bullets(lines: Iterable[str], style: str = "") -> str:
     """Return a list; nothing where it has no lines."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f'<ul class="{style}">{items}</ul>' if items else ""
-
-
-@cache
-def _beside(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")

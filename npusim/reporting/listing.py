@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from npusim.catalogues import Entry, Listing
-from npusim.reporting.engineering import engineering
-from npusim.reporting.page import FOLD, Amount, Column, Table
+from npusim.reporting.engineering import Amount, engineering
+from npusim.reporting.page import FOLD, Column, Table, fields
 from npusim.reporting.terminal import drawn_table, grid
 from npusim.workloads.variants import variants
 
@@ -75,7 +75,7 @@ def _workloads(entries: Sequence[Entry]) -> RenderableType:
         Column("name", layout={**_NAME, "no_wrap": True}),
         Column("kind", layout=FOLD),
         Column("", "input", _input, layout=FOLD),
-        Column("precision", "format", layout=FOLD),
+        Column("precision", layout=FOLD),
         Column("operators"),
         Column("", "MACs", lambda entry: Amount(entry["macs"])),
     )
@@ -86,8 +86,7 @@ def _workloads(entries: Sequence[Entry]) -> RenderableType:
 def _ops(entries: Sequence[Entry]) -> RenderableType:
     columns = (
         Column("family", layout=_NAME),
-        Column("units", layout=FOLD),
-        Column("types", layout=FOLD),
+        *fields("units, types", layout=FOLD),
     )
     families = groupby(entries, key=lambda entry: (entry["family"], entry["units"]))
     rows = [

@@ -11,9 +11,9 @@ from rich.text import Text
 from npusim.measuring import Device, Measurement, Row
 from npusim.measuring.document import UNKNOWN_CHIP, Benchmark, SingleOperator
 from npusim.reporting.charts import amount_bars
-from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.page import FOLD, Amount, Cell, Column, Page, Plot, Remark, Table, summed
-from npusim.reporting.terminal import LongName, counted
+from npusim.reporting.engineering import Amount, Cell, engineering, percent
+from npusim.reporting.page import FOLD, Column, Page, Plot, Table, document_page, fields, summed
+from npusim.reporting.terminal import counted
 from npusim.rounding import factor
 
 _MOST_TYPES = 3
@@ -26,17 +26,17 @@ def measurement_page(measurement: Measurement) -> Page:
     """Return the page of a measurement: device, a line per row, warnings."""
     device, rows = measurement.device, measurement.rows
     latencies = {row.id: row.latency_s.median_s for row in rows[:_MOST_BARS] if row.latency_s}
-    return Page(
+    return document_page(
+        measurement,
         f"Measurement on {device.name} ({device.kind.upper()})",
-        subject=_circumstances(device),
-        sections=[
+        _circumstances(device),
+        [
             Plot("Median latency", lambda: amount_bars("latency", "s", latencies)),
             _rows(measurement),
             _longest_operators(measurement),
         ],
-        remarks=[Remark("Warning", measurement.warnings, "bold yellow"), Remark("Note", _notes(measurement))],
+        notes=_notes(measurement),
         lead=_lead(latencies),
-        document=measurement,
     )
 
 
@@ -98,13 +98,12 @@ def _rows(measurement: Measurement) -> Table:
     rows = measurement.rows
     is_predicted = any(row.predicted_s for row in rows)
     columns = (
-        Column("id", "row", lambda row: LongName(row.id, "-/:@+,")),
-        Column("precision", "floats"),
+        *fields("id: row, precision: floats"),
         Column("", "latency", lambda row: _or_unavailable(row.latency_s and row.latency_s.median_s, "s")),
         Column("", "spread", _spread, words=False),
-        Column("throughput_per_s", "throughput", _rate),
-        Column("energy_j", "energy", lambda row: _or_unavailable(row.energy_j, "J")),
-        Column("predicted_s", "predicted"),
+        Column("throughput_per_s", None, _rate),
+        Column("energy_j", None, lambda row: _or_unavailable(row.energy_j, "J")),
+        Column("predicted_s"),
         Column("", "error", _error),
         Column("", "of first", lambda row: _shares(row, rows[0]), words=False),
         Column("peak_memory_bytes", "memory", lambda row: _or_unavailable(row.peak_memory_bytes, "B")),
@@ -173,8 +172,7 @@ def _longest_operators(measurement: Measurement) -> Table:
         {"row": row.id, **dict(counter)} for row in measurement.rows for counter in row.operators
     ]
     operators.sort(key=lambda one: -one["latency_s"])
-    columns = (Column("row"), Column("name"), Column("type"), Column("latency_s"))
     left = len(operators) - _MOST_OPERATORS
     more = f"and {left:,} more, which --format json has" if left > 0 else ""
-    title = "Operators that take longest"
-    return Table(columns, operators[:_MOST_OPERATORS], title, "operators", more, only="html")
+    title, shown = "Operators that take longest", operators[:_MOST_OPERATORS]
+    return Table(fields("row, name, type, latency_s"), shown, title, "operators", more, only="html")

@@ -13,11 +13,11 @@ from rich.text import Text
 from npusim.engines import Estimate, OperatorCost
 from npusim.engines.estimate import DramByKind
 from npusim.mapping import AHEAD, OTHERS, OWN, RESIDENT, Mapped, SramContents, sram_contents
-from npusim.reporting.charts import Figure, add_marks, bar_figure, blank_figure
-from npusim.reporting.engineering import engineering
+from npusim.reporting.charts import Figure, add_marks, blank_figure, stacked_bars
+from npusim.reporting.engineering import Amount, engineering
 from npusim.reporting.html import COLOURS, amount_axis
-from npusim.reporting.page import Amount, Column, Lines, Plot, Section, Table, cells_table
-from npusim.reporting.terminal import LongName, shares_table
+from npusim.reporting.page import Column, Lines, Plot, Section, Table, cells_table
+from npusim.reporting.terminal import shares_table
 from npusim.studies.memory_needs import MemoryNeed, memory_needs
 
 KINDS = {
@@ -31,7 +31,6 @@ KIND_COLOURS = dict(zip(KINDS.values(), (COLOURS[0], COLOURS[4], COLOURS[1], COL
 _MEANING = "refetched: bytes that were read before; spilled: results written to DRAM and read back."
 SHORT_KINDS = ("weights", "in, out", "refetched", "spilled")
 """What narrow tables call them."""
-_JOINTS = "/:"
 _MOST_OPERATORS, _MOST_BARS = 15, 20
 _MOST_ROWS = 32  # rows of the SRAM map on the terminal
 _BAR = 18
@@ -59,9 +58,9 @@ def traffic_sections(estimate: Estimate) -> list[Section]:
     busiest = sorted(estimate.operators, key=lambda op: -op.dram_bytes)[:_MOST_BARS]
     wasteful = sorted(filter(_avoidable, estimate.operators), key=lambda op: -_avoidable(op))
     of_operators = (
-        Column("", "moves bytes again", lambda op: LongName(op.name, _JOINTS)),
+        Column("", "moves bytes again", lambda op: op.name),
         *(Column(f"dram.{kind}", title) for kind, title in zip(KINDS, SHORT_KINDS, strict=True)),
-        Column("dram_bytes", "DRAM"),
+        Column("dram_bytes"),
     )
     title = f"DRAM traffic by kind: {engineering(total, 'B')} an inference"
     by_operator = {op.name: op.dram for op in busiest if op.dram_bytes > 0.0}
@@ -74,9 +73,7 @@ def traffic_sections(estimate: Estimate) -> list[Section]:
 
 def kind_bars(rows: Mapping[str, DramByKind]) -> Figure:
     """Return a bar for each name, stacked of the bytes of each kind."""
-    parts = {name: by_kind(dram) for name, dram in rows.items()}
-    series = {title: {name: sizes[title] for name, sizes in parts.items()} for title in KINDS.values()}
-    return bar_figure(series, amount_axis("", "B"), "B", mode="stack", colours=KIND_COLOURS)
+    return stacked_bars({name: by_kind(dram) for name, dram in rows.items()}, "B", KIND_COLOURS)
 
 
 def memory_sections(mapped: Mapped) -> list[Section]:
@@ -151,7 +148,7 @@ def _sram_map(contents: SramContents) -> Table:
     fullest = [at + int(np.argmax(used[at : at + size])) for at in range(0, count, size)]
     begins = np.concatenate(([0.0], contents.ends_s[:-1]))
     columns = (
-        Column("", "SRAM", lambda i: LongName(contents.operators[i], _JOINTS), layout={"min_width": 16}),
+        Column("", "SRAM", lambda i: contents.operators[i], layout={"min_width": 16}),
         Column("", "begins", lambda i: Amount(float(begins[i]), "s")),
         *(
             Column("", name, lambda i, sizes=sizes: Amount(float(sizes[i]), "B"))

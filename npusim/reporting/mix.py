@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from npusim.reporting.charts import Figure, add_marks, add_spans, blank_figure, line_figure
-from npusim.reporting.engineering import engineering, factor, percent
+from npusim.reporting.engineering import Amount, engineering, factor, percent
 from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
-from npusim.reporting.page import Amount, Column, Page, Plot, Remark, Table
+from npusim.reporting.page import Column, Page, Plot, Remark, Table, document_page, fields
 from npusim.system.document import DesignRow, MixResult, MixStudy, StreamAnswer
 from npusim.system.statistics import SAME
 
@@ -19,6 +19,13 @@ _SHOWN = 400
 """Spans of the time line in HTML."""
 
 
+_RESOURCES = (
+    Column("name"),
+    Column("utilisation", text="{:.1%}"),
+    *fields("contexts, preemption"),
+)
+
+
 def mix_page(result: MixResult) -> Page:
     """Return the page of a simulated mix."""
     spans = min(_SHOWN, len(result.spans))
@@ -28,49 +35,34 @@ def mix_page(result: MixResult) -> Page:
     if found is not None:
         rate, p99 = engineering(found.rate_per_s, "/s"), engineering(found.p99_s, "s")
         lines = [f"{found.stream}: at most {rate}, with a 99th percentile of {p99}"]
-    return Page(
+    return document_page(
+        result,
         "Mix",
-        (result.title or ", ".join(stream.name for stream in result.streams), result.soc, ""),
         f"{seconds} simulated, scheduler {result.scheduler}, seed {result.seed}; "
         f"{engineering(result.energy_j, 'J')}, {engineering(result.power_w, 'W')}",
         [
             _times(result),
             _loads(result),
-            Table(
-                (
-                    Column("name"),
-                    Column("utilisation", text="{:.1%}"),
-                    Column("contexts", text="{}"),
-                    Column("preemption"),
-                ),
-                result.resources,
-                "Resources",
-                "resources",
-            ),
+            Table(_RESOURCES, result.resources, "Resources", "resources"),
             Plot("Response times", lambda: _time_bars(result)),
             Plot(f"Time line: the first {spans} times of service", lambda: _time_line(result)),
         ],
-        [Remark("Largest rate", lines, "cyan"), Remark("Note", result.notes)],
-        result.conclusion,
-        document=result,
+        [Remark("Largest rate", lines, "cyan")],
+        of=(result.title or ", ".join(stream.name for stream in result.streams), result.soc, ""),
     )
 
 
 def study_page(study: MixStudy) -> Page:
     """Return the page of a mix on many designs."""
     refused = [f"{row.name}: {row.refused}" for row in study.rows if row.refused]
-    return Page(
+    return document_page(
+        study,
         "Designs for a mix",
-        (study.title or ", ".join(each.name for each in study.rows[0].streams), study.soc, ""),
         f"{len(study.rows)} designs, {study.simulated_s:,.3g} s each, scheduler {study.scheduler}, "
         f"seed {study.seed}; * on the front of {', '.join(study.minimise)}",
-        [
-            _designs(study),
-            Plot("Response time and power", lambda: _front_figure(study)),
-        ],
-        [Remark("Refused", refused, "yellow"), Remark("Note", study.notes)],
-        study.conclusion,
-        document=study,
+        [_designs(study), Plot("Response time and power", lambda: _front_figure(study))],
+        [Remark("Refused", refused, "yellow")],
+        of=(study.title or ", ".join(each.name for each in study.rows[0].streams), study.soc, ""),
     )
 
 
@@ -101,8 +93,7 @@ def _designs(study: MixStudy) -> Table:
         Column("change", "mean by", change, words=False),
         Column("missed", show=missed),
         Column("busiest", show=busy),
-        Column("power_w", "power"),
-        Column("area_mm2", "area"),
+        *fields("power_w, area_mm2: area"),
     )
     rows = [row for row in study.rows if row.refused is None]
     most = max(row.replications for row in study.rows)
@@ -152,14 +143,11 @@ def _times(result: MixResult) -> Table:
 
 def _loads(result: MixResult) -> Table:
     columns = (
-        Column("name", "stream"),
-        Column("throughput_per_s", "throughput"),
-        Column("highest_rate_per_s", "below"),
-        Column("missed_share", "missed", text="{:.2%}"),
+        *fields("name: stream, throughput_per_s, highest_rate_per_s: below, missed_share"),
         Column("slowdown", "slowed by others", text=factor),
         Column("mean_waiting", "waiting", text="{:.3g}"),
-        Column("energy_j", "energy"),
-        Column("answers", text="{:,}", only="html"),
+        Column("energy_j"),
+        *fields("answers", "html"),
     )
     return Table(columns, result.streams, "Streams", "streams")
 

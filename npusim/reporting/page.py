@@ -15,8 +15,17 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from npusim.documents import Document
-from npusim.metrics import METRICS, unit_of
-from npusim.reporting.engineering import engineering, factor, factors, last_digit, percent
+from npusim.metrics import HEADINGS
+from npusim.reporting.engineering import (
+    MOST_IN_CELL,
+    Amount,
+    Cell,
+    cell,
+    flattened,
+    interval_key,
+    last_digit,
+    worded,
+)
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -25,35 +34,12 @@ Key = TypeVar("Key")
 Item = TypeVar("Item")
 Only = Literal["", "terminal", "html"]
 """The one back end that shows something; empty: both."""
-_UNIT_AT_END = re.compile(r"_(per_s|per_j|js|s|j|w|bytes|mm2)$")
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
-_SHARES = ("agreement", "utilisation", "share", "change")
-_FACTORS = ("speedup", "gain", "step_")  # parts of the keys of factors
 FOLD = {"overflow": "fold"}
 """Layout of a column whose words may be broken anywhere."""
 CYAN = {"style": "cyan"}
-_REMARKS = ("notes", "warnings")
-_MOST_IN_CELL = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A number in a table: shown with three digits, kept whole for CSV."""
-
-    value: Any
-    """A number in base units, or several; None shows nothing."""
-    unit: str = ""
-    shown: str | None = None
-    """Text in place of three digits and a prefix."""
-
-    def __str__(self) -> str:
-        if self.shown is not None or not isinstance(self.value, int | float):
-            return self.shown or ""
-        return engineering(self.value, self.unit)
-
-
-Cell = str | Amount | RenderableType
-"""What a table shows: words on the left, amounts on the right; a bar is drawn on the terminal alone."""
+_OWN_PLACES = ("notes", "warnings", "conclusion")
+"""Fields of a document that no table shows."""
 
 
 @dataclass(frozen=True)
@@ -64,29 +50,26 @@ class Column:
     """Attribute or key of a record, `a.b` within a part; also the heading of a CSV file."""
     heading: str | None = None
     """Default: the words of the key."""
-    show: Callable[..., Cell | None] | None = None
-    """Returns the cell of a record; default: the value with three digits and the unit of its key."""
+    show: Callable[..., Cell | float | None] | None = None
+    """Returns the cell of a record, or its number; default: the value of its key."""
     only: Only = ""
     words: bool | None = None
     """Aligned to the left; default: whether any cell is text."""
     text: str | Callable[[Any], str] = ""
     """Format of the value, such as `{:.0%}`, or what returns its text; default: by its key."""
-    digits: str = ""
-    """Key of the interval that says how many digits the value bears."""
     layout: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the column on the terminal, as for `rich.table.Table.add_column`."""
 
     def cell(self, record: Any) -> Cell:
         """Return the cell of a record."""
+        if self.show is not None:
+            content = self.show(record)
+            return cell(self.key, content) if isinstance(content, int | float) else content or ""
+        value = _value(record, self.key)
         if self.text:
-            value = _value(record, self.key)
             text = self.text.format if isinstance(self.text, str) else self.text
             return "" if value is None else Amount(value, "", text(value))
-        if self.show is None:
-            interval = _value(record, self.digits) if self.digits else None
-            return cell(self.key, _value(record, self.key), last_digit(interval))
-        content = self.show(record)
-        return "" if content is None else content
+        return cell(self.key, value, last_digit(_value(record, interval_key(self.key))))
 
     def is_left(self, cells: Sequence[Cell]) -> bool:
         """Tell whether the column is aligned to the left."""
@@ -97,7 +80,25 @@ class Column:
     @property
     def title(self) -> str:
         """Heading of the column."""
-        return worded(self.key) if self.heading is None else self.heading
+        words = "90 %" if "interval" in self.key else HEADINGS.get(self.key, worded(self.key))
+        return words if self.heading is None else self.heading
+
+
+def fields(line: str, only: Only = "", **options: Any) -> tuple[Column, ...]:
+    """Return the columns of a line of keys; a column's own heading stands behind a colon.
+
+    Unit and format of each column are those of its key; `options` are settings of the columns.
+
+    Examples
+    --------
+    >>> [column.title for column in fields("latency_s, dram_bytes, token_s: time of a token")]
+    ['latency', 'DRAM', 'time of a token']
+    """
+    keys = [pair.partition(":") for pair in line.split(",")]
+    return tuple(
+        Column(key.strip(), heading.strip() if colon else None, only=only, **options)
+        for key, colon, heading in keys
+    )
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ class Table:
     """Characters between columns on the terminal."""
     folded: str = ""
     """Line of HTML that unfolds the table; empty: it is open."""
+    whole: bool = False
+    """Whether HTML has a column for every other field of its records."""
 
     @property
     def on_terminal(self) -> Sequence[Any]:
@@ -135,9 +138,19 @@ class Table:
     def cells(self, back_end: Only, records: Sequence[Any]) -> tuple[list[Column], list[list[Cell]]]:
         """Return the columns that a back end shows and the cells of records; empty columns are left out."""
         columns = [column for column in self.columns if column.only in ("", back_end)]
+        if self.whole and (back_end == "html" or not columns):
+            columns += self._other_fields()
         rows = [[column.cell(record) for column in columns] for record in records]
         kept = [i for i in range(len(columns)) if not i or any(not _is_empty(row[i]) for row in rows)]
         return [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+    def _other_fields(self) -> list[Column]:
+        """Return a column for each field that has none, but for lists that are no interval."""
+        shown = {column.key for column in self.columns if column.only != "terminal"}
+        pairs = [pair for record in self.rows for pair in flattened(record).items()]
+        keys = dict.fromkeys(key for key, value in pairs if "interval" in key or not isinstance(value, list))
+        parts = {key[:i] for key in keys for i, letter in enumerate(key) if letter == "."}
+        return [Column(key, worded(key)) for key in keys if key not in shown | parts]
 
 
 @dataclass(frozen=True)
@@ -265,82 +278,75 @@ def kind_name(document: Document) -> str:
     return document.schema_name().partition("/")[0].removeprefix("npusim.")
 
 
-def document_page(document: Document) -> Page:
-    """Return the page of a document whose kind has none of its own: its fields."""
+def document_page(
+    document: Document,
+    title: str = "",
+    subject: str = "",
+    sections: Sequence[Section | None] | None = None,
+    remarks: Sequence[Remark] = (),
+    notes: Iterable[str] = (),
+    **options: Any,
+) -> Page:
+    """Return the page of a document; network, machine, warnings, notes and conclusion are its own.
+
+    Parameters
+    ----------
+    title : str
+        Default: the name of its kind.
+    sections : sequence of Section, optional
+        Default: all its fields; HTML has those that no section shows, too.
+    remarks : sequence of Remark
+        Between warnings and notes.
+    notes : iterable of str
+        Below the document's own.
+    **options
+        Further settings of the `Page`, in place of what the document says.
+    """
     values = dict(document)
-    kind = kind_name(document).replace("-", " ").capitalize()
-    workload, soc, techniques = (str(values.get(key) or "") for key in ("workload", "soc", "techniques"))
-    catalogue = str(values.get("catalogue", ""))
+    head = [values.get(key) for key in ("workload", "soc", "techniques")]
+    workload, soc, techniques = (each if isinstance(each, str) else "" for each in head)
+    defaults = {
+        "of": (workload or values.get("catalogue", ""), soc, techniques),
+        "conclusion": values.get("conclusion", ""),
+        "document": None if sections is None else document,
+    }
     return Page(
-        kind,
-        (workload or catalogue, soc, techniques),
-        sections=field_sections(document),
-        remarks=remarks_of(document),
-        lead=str(values.get("conclusion", "")),
+        title or kind_name(document).replace("-", " ").capitalize(),
+        subject=subject,
+        sections=field_sections(document) if sections is None else sections,
+        remarks=[
+            Remark("Warning", values.get("warnings", ()), "bold yellow"),
+            *remarks,
+            Remark("Note", [*values.get("notes", ()), *notes]),
+        ],
+        **{**defaults, **options},
     )
-
-
-def remarks_of(document: Any) -> list[Remark]:
-    """Return the warnings and notes that a document carries."""
-    return [
-        Remark("Warning", getattr(document, "warnings", ()), "bold yellow"),
-        Remark("Note", getattr(document, "notes", ())),
-    ]
 
 
 def field_sections(document: Document, without: Sequence[str] = ()) -> list[Section]:
     """Return the fields of a document: a table of each list of records, one table of all other values."""
-    data = document.model_dump(mode="json", by_alias=True, exclude={*_REMARKS, "schema_"})
-    return sections_of({key: value for key, value in data.items() if key not in without})
-
-
-def sections_of(data: Mapping[str, Any]) -> list[Section]:
-    """Return JSON values as sections: records as tables, all others in one table."""
+    data = document.model_dump(mode="json", by_alias=True, exclude={*_OWN_PLACES, "schema_"})
     scalars: dict[str, Any] = {}
     sections: list[Section] = []
     for key, value in data.items():
         heading = worded(key).capitalize()
+        if key in without:
+            continue
+        if isinstance(value, dict) and value and all(isinstance(v, dict) for v in value.values()):
+            value = [{"name": name, **part} for name, part in value.items()]
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            sections.append(records_table(key, value, title=heading))
-        elif isinstance(value, dict) and value and all(isinstance(v, dict) for v in value.values()):
-            records = [{"name": name, **part} for name, part in value.items()]
-            sections.append(records_table(key, records, title=heading))
-        elif isinstance(value, list) and len(value) > 3 and all(isinstance(v, str) for v in value):
+            sections.append(Table((), value, heading, key, whole=True))
+        elif isinstance(value, list) and len(value) > MOST_IN_CELL and isinstance(value[0], str):
             sections.append(Lines(value, heading))
         else:
-            scalars |= flattened(value, f"{key}.") if isinstance(value, dict) else {key: value}
-    rows = [(key, value) for key, value in scalars.items() if value not in ("", None, [], {})]
-    if rows:
-        columns = (
-            Column("", "what", lambda row: worded(row[0])),
-            Column("", "value", lambda row: cell(*row), words=True),
-        )
-        sections.append(Table(columns, rows, "All figures", name="figures"))
-    return sections
-
-
-def records_table(
-    name: str, records: Sequence[Any], headings: Mapping[str, str] | None = None, **options: Any
-) -> Table:
-    """Return a table of the records of a JSON list or of parts of a document.
-
-    Parameters
-    ----------
-    name : str
-        Where the list stands in the document.
-    headings : mapping of str to str, optional
-        Heading by key; `a.b` leads into a part. Default: all keys. Columns without a value are left out.
-    **options
-        Settings of the `Table`.
-    """
-    flat = [flattened(row if isinstance(row, dict) else row.model_dump(mode="json")) for row in records]
-    headings = headings or {key: worded(key) for record in flat for key in record}
-    columns = [
-        Column(key, heading, words=False if key.endswith(("_s", "_j")) else None)
-        for key, heading in headings.items()
-        if any(record.get(key) not in (None, "") for record in flat)
-    ]
-    return Table(columns, flat, name=name, **options)
+            scalars |= flattened({key: value})
+    own = (pair for pair in scalars.items() if pair[0].rpartition(".")[2] not in _OWN_PLACES)
+    rows = [(key, value) for key, value in own if value not in ("", None, [], {})]
+    columns = (
+        Column("", "what", lambda row: worded(row[0])),
+        Column("", "value", lambda row: cell(*row), words=True),
+    )
+    return [*sections, Table(columns, rows, "All figures", name="figures")] if rows else sections
 
 
 def summed(pairs: Iterable[tuple[Key, float]]) -> dict[Key, float]:
@@ -381,97 +387,3 @@ def _value(record: Any, key: str) -> Any:
     for name in key.split("."):
         record = record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)
     return record
-
-
-def flattened(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a record with the keys of its parts among its own, as `part.key`."""
-    flat: dict[str, Any] = {}
-    for key, value in record.items():
-        if isinstance(value, dict) and value:
-            flat |= flattened(value, f"{prefix}{key}.")
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            flat[f"{prefix}{key}"] = f"{len(value)} entries"
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
-def worded(key: str) -> str:
-    """Return the words for a key: without its unit, blanks in place of joints.
-
-    Examples
-    --------
-    >>> worded("input_bytes"), worded("throughput_per_s"), worded("costs.npu.latency_s")
-    ('input', 'throughput', 'costs npu latency')
-    """
-    if key in METRICS:
-        return METRICS[key].title
-    return _UNIT_AT_END.sub("", key).replace("_", " ").replace(".", " ")
-
-
-def cell(key: str, value: Any, last: int | None = None) -> Cell:
-    """Return a value as a cell: a number with three digits and the unit that the end of its key says.
-
-    Parameters
-    ----------
-    last : int, optional
-        The last digit that it bears; see `npusim.rounding.last_digit`.
-    """
-    unit = _unit(key)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int) and not unit:
-        return Amount(value, "", f"{value:,}")
-    if isinstance(value, int | float):
-        return Amount(value, unit, _shown(key, value, last))
-    if isinstance(value, list | tuple) and value and all(isinstance(v, int | float) for v in value):
-        if len(value) == 2 and "interval" in key:
-            return span(value, unit)
-        several = f"{len(value)} values" if len(value) > _MOST_IN_CELL else ""
-        return Amount(list(value), unit, several or " to ".join(_shown(key, v, last) for v in value))
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    if value is None:
-        return Amount(None, unit) if unit and "interval" not in key and unit != "x" else ""
-    return "" if isinstance(value, dict) else str(value)
-
-
-def _shown(key: str, value: float, last: int | None) -> str:
-    unit, name = _unit(key), key.rpartition(".")[2]
-    if unit == "x":
-        return factor(value, last)
-    if name.endswith("accuracy"):
-        return f"{100 * value:.1f} %"
-    if name.endswith(_SHARES) and abs(value) <= 1.0:
-        return percent(value)
-    return engineering(value, unit, last) if unit else f"{value:.4g}"
-
-
-def _unit(key: str) -> str:
-    if key.endswith("macs"):
-        return "MAC"
-    name = key.rpartition(".")[2]
-    return unit_of(key) or ("x" if any(word in name for word in _FACTORS) else "")
-
-
-def part(value: float | None) -> Cell:
-    """Return a share as a cell."""
-    return "" if value is None else Amount(value, "", percent(value))
-
-
-def times(value: float | None, last: int | None = None) -> Cell:
-    """Return a factor as a cell, to the digit that it bears."""
-    return "" if value is None else Amount(value, "x", factor(value, last))
-
-
-def span(interval: Sequence[float] | None, unit: str = "s") -> Cell:
-    """Return an interval as a cell, to the digit that it bears; its unit once where both ends share it."""
-    if interval is None:
-        return ""
-    low, high = interval
-    if unit == "x":
-        return Amount([low, high], unit, factors((low, high)))
-    first, last = (engineering(bound, unit, last_digit((low, high))) for bound in (low, high))
-    number, first_unit = first.split()
-    shown = f"{number}-{last}" if last.endswith(f" {first_unit}") else f"{first}-{last}"
-    return Amount([low, high], unit, shown)

@@ -8,15 +8,14 @@ from typing import Any
 from rich.text import Text
 
 from npusim.reporting.charts import Figure, add_marks, amount_bars, bar_figure, blank_figure
-from npusim.reporting.engineering import engineering, factor
+from npusim.reporting.engineering import Amount, Cell, engineering, factor
 from npusim.reporting.html import COLOURS, amount_axis
-from npusim.reporting.page import Amount, Cell, Column, Page, Plot, Remark, Table
+from npusim.reporting.page import Column, Page, Plot, Table, document_page, fields
 from npusim.reporting.sustained import divided_sections
-from npusim.reporting.terminal import LongName, conditions
+from npusim.reporting.terminal import conditions
 from npusim.studies.placement_document import Cut, MapFront, PlacedChain, PlacedGroup, Placement
 
 DEVICE_COLOURS = {"npu": COLOURS[0], "cpu": COLOURS[3], "gpu": COLOURS[2]}
-_JOINTS = "/."
 _CHOSEN = "bold green"
 _MOST_BARS = 40
 _MOST_ROWS = 24
@@ -26,9 +25,9 @@ def placement_page(result: Placement) -> Page:
     """Return the page of a placement: devices compared, operators and cuts, notes, verdict."""
     aim = "latency" if result.requests == 1 else "time between two inferences"
     aim = "energy of an inference" if result.minimise == "energy" else aim
-    return Page(
+    return document_page(
+        result,
         "Placement",
-        (result.workload, result.soc, result.techniques),
         f"{conditions(result)}; least {aim}",
         [
             Plot(f"{result.minimise.capitalize()} of an inference", lambda: _bars(result)),
@@ -37,9 +36,8 @@ def placement_page(result: Placement) -> Page:
             _operators(result),
             *divided_sections(result.divided),
         ],
-        [Remark("Note", _notes(result))],
-        _verdict(result),
-        document=result,
+        notes=_notes(result),
+        conclusion=_verdict(result),
     )
 
 
@@ -75,11 +73,9 @@ def _operator_bars(result: Placement) -> Figure:
 def _summary(result: Placement) -> Table:
     columns = (
         Column("", "placement", lambda row: "best" if row is result else f"all on the {row.device.upper()}"),
-        Column("latency_s", "latency"),
-        Column("throughput_per_s", "rate"),
-        Column("energy_j", "energy"),
-        Column("", "transfers", lambda row: Amount(getattr(row, "transfer_bytes", 0.0), "B")),
-        Column("", "switches", lambda row: Amount(getattr(row, "switches", 0))),
+        *fields("latency_s, throughput_per_s: rate, energy_j"),
+        Column("transfer_bytes", "transfers", lambda row: getattr(row, "transfer_bytes", 0.0)),
+        Column("switches", show=lambda row: getattr(row, "switches", 0)),
     )
     rows = [*result.alone, result]
     return Table(columns, rows, "Whole placements", style=lambda row: _CHOSEN if row is result else "")
@@ -127,7 +123,7 @@ def _operators(result: Placement) -> Table:
         cut = cuts.get((group.name, *pairs[0]))
         return Amount(cut.transfer_bytes, "B") if cut else ""
 
-    columns = [Column("", "operator", lambda group: LongName(group.name, _JOINTS))]
+    columns = [Column("name", "operator")]
     columns += [Column("", device, partial(cost_on, device), words=False) for device in result.devices]
     columns.append(Column("device", "on", layout={"style": _CHOSEN}))
     for pair in pairs:
@@ -183,16 +179,15 @@ def map_front_page(front: MapFront) -> Page:
     how += f"; within {limits}" if limits else ""
     point = front.points[front.chosen]
     energy, time = front.exponents
-    return Page(
+    return document_page(
+        front,
         "Placements",
-        (front.workload, front.soc, front.techniques),
         how,
         [Plot("Energy over latency", lambda: _front_figure(front)), _front_table(front)],
-        [Remark("Note", _front_notes(front))],
-        f"Of {len(front.points)} placements on the front, {point.mapping} has the least product of "
-        f"energy^{energy:g} and latency^{time:g}: {engineering(point.latency_s, 's')}, "
+        notes=_front_notes(front),
+        conclusion=f"Of {len(front.points)} placements on the front, {point.mapping} has the least product "
+        f"of energy^{energy:g} and latency^{time:g}: {engineering(point.latency_s, 's')}, "
         f"{engineering(point.energy_j, 'J')}.",
-        document=front,
     )
 
 
@@ -212,18 +207,16 @@ def _front_table(front: MapFront) -> Table:
     chosen = front.points[front.chosen]
     columns = (
         Column("", "placement", lambda row: row[0]),
-        Column("", "latency", lambda row: Amount(row[1].latency_s, "s")),
-        Column("", "energy", lambda row: Amount(row[1].energy_j, "J")),
-        Column("", "power", lambda row: Amount(row[1].energy_j / row[1].latency_s, "W")),
-        Column("", "transits", lambda row: Amount(getattr(row[1], "transitions", 0))),
+        Column("latency_s", show=lambda row: row[1].latency_s),
+        Column("energy_j", show=lambda row: row[1].energy_j),
+        Column("power_w", show=lambda row: row[1].energy_j / row[1].latency_s),
+        Column("transitions", "transits", lambda row: getattr(row[1], "transitions", 0)),
     )
-    others = _others(front)
+    others, title = _others(front), "Devices alone and the front"
+    terminal = others + [points[i] for i in _shown(len(points), front.chosen)]
+    style = {True: _CHOSEN, False: ""}
     return Table(
-        columns,
-        others + points,
-        "Devices alone and the front",
-        terminal=others + [points[i] for i in _shown(len(points), front.chosen)],
-        style=lambda row: _CHOSEN if row[1] is chosen else "",
+        columns, others + points, title, terminal=terminal, style=lambda row: style[row[1] is chosen]
     )
 
 
@@ -262,17 +255,9 @@ def _front_figure(front: MapFront) -> Figure:
     def place(point: Any) -> tuple[float, float]:
         return point.latency_s, point.energy_j
 
-    add_marks(
-        figure,
-        "front",
-        front.points,
-        place,
-        {},
-        lambda point: point.mapping,
-        mode="lines+markers",
-        line={"shape": "hv", "color": COLOURS[1]},
-        hovertemplate="%{text}<br>%{x:.3~s}s, %{y:.3~s}J<extra></extra>",
-    )
+    steps: Any = {"mode": "lines+markers", "line": {"shape": "hv", "color": COLOURS[1]}}
+    steps["hovertemplate"] = "%{text}<br>%{x:.3~s}s, %{y:.3~s}J<extra></extra>"
+    add_marks(figure, "front", front.points, place, {}, lambda point: point.mapping, **steps)
     symbols = ("square", "diamond", "triangle-up", "star")
     for i, (name, point) in enumerate(_others(front)):
         marker = {"size": 12, "symbol": symbols[i % 4], "color": COLOURS[(i + 2) % len(COLOURS)]}

@@ -7,17 +7,16 @@ from typing import Any
 
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, amount_bars, bar_figure
-from npusim.reporting.engineering import engineering, factor, with_bounds
+from npusim.reporting.engineering import Amount, Cell, engineering, factor, times, with_bounds
 from npusim.reporting.html import COLOURS, GREY, amount_axis
-from npusim.reporting.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, records_table, times
-from npusim.reporting.terminal import LongName, conditions, counted
+from npusim.reporting.page import Column, Only, Page, Plot, Remark, Table, document_page
+from npusim.reporting.terminal import conditions, counted
 from npusim.studies.side_by_side import ComparedOperator, ComparedRun, Comparison
 
 _MOST_OPERATORS = 15
 _MOST_BARS = 40
 _MOST_RATIOS = 3  # runs beyond which the terminal has no room for ratios
 _MOST_NAMES = 6
-_JOINTS = "/:+-"
 _OF_NPU = ("sram_peak_bytes", "area_mm2")
 _SHOWN = ("latency_s", "throughput_per_s", "energy_j", "power_w", "dram_bytes", "ops_per_j", *_OF_NPU)
 
@@ -33,22 +32,23 @@ def comparison_page(result: Comparison) -> Page:
     ways = (f"{conditions(run, 0)}; {run.engine} engine" for run in runs)
     colours = {run.name: COLOURS[i % len(COLOURS)] for i, run in enumerate(runs)}
     named = " | ".join(run.name for run in runs)
-    all_figures = {"name": "run"} | {f"figures.{name}": METRICS[name].title for name in METRICS}
-    return Page(
+    bars = (
+        Plot(METRICS[name].title.capitalize(), lambda name=name: _bars(result, name, colours))
+        for name in ("latency_s", "energy_j")
+    )
+    return document_page(
+        result,
         f"Side by side: {about}: {named}" if about else f"Side by side: {named}",
-        subject=" | ".join(dict.fromkeys(ways)),
-        sections=[
-            *(
-                Plot(METRICS[name].title.capitalize(), lambda name=name: _bars(result, name, colours))
-                for name in ("latency_s", "energy_j")
-            ),
+        " | ".join(dict.fromkeys(ways)),
+        [
+            *bars,
             _totals(runs),
-            records_table("runs", runs, all_figures, only="html", folded="All figures"),
             Plot("Operators, each by itself", lambda: _operator_bars(result, colours)),
             _operators(result),
         ],
+        [Remark("Only in", _alone(runs), "yellow")],
+        of=None,
         lead=_lead(runs),
-        remarks=[Remark("Only in", _alone(runs), "yellow"), Remark("Note", result.notes)],
     )
 
 
@@ -136,7 +136,7 @@ def _operators(result: Comparison) -> Table:
     columns = _columns(
         "latency of operator",
         result.runs,
-        lambda op: LongName(op.name, _JOINTS),
+        lambda op: op.name,
         latency,
         lambda op, i: op.ratios[i],
     )

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from npusim.reporting.charts import Figure, amount_bars, line_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, amount_axis, log_axis
-from npusim.reporting.page import Column, Page, Plot, Remark, Section, Table
+from npusim.reporting.page import Column, Page, Plot, Remark, Section, Table, document_page, fields
 from npusim.reporting.terminal import bar, counted
 from npusim.studies.stream import Followed
 from npusim.studies.stream.document import sustained_per_s
@@ -27,15 +27,13 @@ def stream_page(result: Followed) -> Page:
     course = f"nodes {_course(result.nodes)}, edges {_course(result.edges)}"
     capacities = {f"{each.capacity} nodes": each.total_s for each in result.capacities}
     chosen = {f"{result.capacity} nodes": COLOURS[2]}
-    return Page(
+    rates = "Best way by rate of updates (shaded), among those that lose no edge"
+    return document_page(
+        result,
         "Stream of updates",
-        (result.workload, result.soc, result.techniques if result.techniques != "none" else ""),
         f"{result.updates} updates ({source}), {each}; {course}",
         [
-            Plot(
-                "Best way by rate of updates (shaded), among those that lose no edge",
-                lambda: _rate_figure(result),
-            ),
+            Plot(rates, lambda: _rate_figure(result)),
             _strategies(result),
             *_answers(result),
             _rates(result),
@@ -44,13 +42,8 @@ def stream_page(result: Followed) -> Page:
             _capacities(result),
             *_stored(result),
         ],
-        [
-            Remark("Break-even", _even(result), "cyan"),
-            Remark("Lost edges", _lost(result), "yellow"),
-            Remark("Note", result.notes),
-        ],
-        result.conclusion,
-        document=result,
+        [Remark("Break-even", _even(result), "cyan"), Remark("Lost edges", _lost(result), "yellow")],
+        of=(result.workload, result.soc, result.techniques if result.techniques != "none" else ""),
     )
 
 
@@ -62,24 +55,12 @@ def _course(values: tuple[int, int, int]) -> str:
 
 def _strategies(result: Followed) -> Table:
     best = min((s for s in result.strategies if s.lost_edges == 0.0), key=lambda s: s.total_s)
-
     columns = (
-        Column("name", "way to keep up"),
-        Column("compilations", "compiled", text="{}x"),
-        Column("compile_s", "compile"),
-        Column("mask_s", "mask"),
-        Column("inference_s", "inference"),
-        Column("total_s", "total"),
-        Column("memory_bytes", "memory"),
-        Column("startup_s", "start", only="html"),
-        Column("update_s", "update", only="html"),
-        Column("latency_s", "one inference", only="html"),
-        Column("most_updates_per_s", "most updates", only="html"),
-        Column("lost_edges", "lost edges", only="html", text="{:.0%}"),
-        Column("accuracy", only="html"),
+        *fields("name: way to keep up, compilations, compile_s, mask_s, inference_s, total_s"),
+        *fields("memory_bytes"),
     )
-    rows = result.strategies
-    return Table(columns, rows, "Ways to keep up", "ways", style=lambda s: _CHOSEN if s is best else "")
+    rows, title = result.strategies, "Ways to keep up"
+    return Table(columns, rows, title, "strategies", style=lambda s: _CHOSEN if s is best else "", whole=True)
 
 
 def _answers(result: Followed) -> list[Section]:
@@ -87,8 +68,7 @@ def _answers(result: Followed) -> list[Section]:
     columns = (
         Column("name", "at these rates"),
         Column("answer_s", "answer, mean"),
-        Column("answer_p99_s", "p99"),
-        Column("in_force_s", "update in force"),
+        *fields("answer_p99_s: p99, in_force_s: update in force"),
     )
     rows = [way for way in result.strategies if way.answer_s is not None]
     return [Table(columns, rows, "Times to an answer", "answers")] if rows else []
@@ -126,13 +106,10 @@ def _capacities(result: Followed) -> Table:
 
     columns = (
         Column("capacity", text="{}"),
-        Column("compilations", "compiled", text="{}x"),
-        Column("latency_s", "latency"),
-        Column("total_s", "total"),
-        Column("memory_bytes", "memory"),
+        *fields("compilations, latency_s, total_s, memory_bytes"),
         Column("", "", total_bar, "terminal"),
     )
-    return Table(columns, result.capacities, "Capacities", "capacities-of-ways", style=style)
+    return Table(columns, result.capacities, "Capacities", "capacities", style=style)
 
 
 def _stored(result: Followed) -> list[Section]:
@@ -144,7 +121,7 @@ def _stored(result: Followed) -> list[Section]:
     def columns(heading: str, part: str) -> tuple[Column, ...]:
         return (
             Column("", heading, lambda row: f"{row.roots} roots, {row.stored:.0%} stored"),
-            Column(f"{part}skipped_share", "skipped", text="{:.0%}"),
+            Column(f"{part}skipped_share", "skipped"),
             Column(f"{part}latency_s", "latency"),
             Column(f"{part}latency_stored_s", "with store"),
             Column(f"{part}storing_s", "storing"),
@@ -157,11 +134,8 @@ def _stored(result: Followed) -> list[Section]:
     counted_ = (*columns("counted on real data", "counted."), _accuracies(lambda row: row.counted))
     periods = (
         Column("", "nodes that arrive", lambda period: f"up to {period.nodes} nodes"),
-        Column("batches"),
-        Column("skipped_share", "skipped", text="{:.0%}"),
-        Column("refill_s", "refill"),
-        Column("longest_latency_s", "longest"),
-        Column("longest_latency_stored_s", "with store"),
+        *fields("batches, skipped_share, refill_s: refill, longest_latency_s: longest"),
+        *fields("longest_latency_stored_s: with store"),
         _accuracies(lambda period: period),
     )
     return [*sections, Table(counted_, stored.batches), Table(periods, stored.arrivals.periods)]

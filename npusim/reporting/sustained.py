@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from npusim.engines.estimate import RUNNING_MEAN, Divided, Estimate, SplitWay, Sustained
 from npusim.reporting.charts import line_figure
-from npusim.reporting.engineering import with_bounds
+from npusim.reporting.engineering import Amount, with_bounds
 from npusim.reporting.html import log_axis
-from npusim.reporting.page import Amount, Column, Plot, Section, Table
+from npusim.reporting.page import Column, Plot, Section, Table, fields
 
 
 def sustained_sections(estimate: Estimate) -> list[Section]:
@@ -53,12 +53,7 @@ def divided_sections(divided: Divided | None) -> list[Section]:
         return []
     columns = (
         Column("name", f"over {', '.join(divided.devices)}"),
-        Column("latency_s", "latency"),
-        Column("throughput_per_s", "throughput"),
-        Column("energy_j", "energy"),
-        Column("dram_bytes", "DRAM"),
-        Column("exchanged_bytes", "exchanged"),
-        Column("exchanges", "exchanges", text="{}"),
+        *fields("latency_s, throughput_per_s, energy_j, dram_bytes, exchanged_bytes, exchanges"),
     )
     caption = f"requests and layers: {divided.requests} inferences in flight"
 

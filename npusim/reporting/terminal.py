@@ -16,21 +16,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from npusim.errors import brief, printable
-from npusim.reporting.page import (
-    Amount,
-    Cell,
-    Column,
-    Figures,
-    Later,
-    Lines,
-    Page,
-    Plot,
-    Remark,
-    Section,
-    Table,
-    part,
-)
+from npusim.reporting.engineering import Amount, Cell, part
+from npusim.reporting.page import Column, Figures, Later, Lines, Page, Plot, Remark, Section, Table
 
+_JOINTS = "/:+.@,"
 _THINNEST = 1 / 64  # shortest bar as a share of the longest: a small value must not look like 0
 
 
@@ -99,7 +88,7 @@ def drawn_table(table: Table) -> RenderableType:
         justify = "left" if column.is_left([row[i] for row in cells]) else "right"
         drawn.add_column(Text(column.title), **{"justify": justify, **width, **column.layout})
     for record, row in zip(records, cells, strict=True):
-        drawn.add_row(*map(_cell, row), style=table.style(record))
+        drawn.add_row(*(_cell(cell, not i) for i, cell in enumerate(row)), style=table.style(record))
     left = len(table.on_terminal) - len(records)
     caption = table.caption or (f"and {left:,} more: --format json" if left else "")
     below = [Text(caption, style="dim") if isinstance(caption, str) else caption] if caption else []
@@ -107,10 +96,12 @@ def drawn_table(table: Table) -> RenderableType:
     return Group(*above, drawn, *below) if above or below else drawn
 
 
-def _cell(cell: Cell) -> RenderableType:
+def _cell(cell: Cell, is_name: bool) -> RenderableType:
     if isinstance(cell, Amount):
         return Text("-" if cell.value is None and cell.shown is None else str(cell))
-    return Text(printable(cell)) if isinstance(cell, str) else cell
+    if isinstance(cell, str):
+        return LongName(cell) if is_name and "\n" not in cell else Text(printable(cell))
+    return cell
 
 
 def _remarks(remarks: Sequence[Remark]) -> RichTable:
@@ -211,12 +202,14 @@ class LongName:
         Names that stand below it, dim, each after a plus.
     """
 
-    def __init__(self, name: str, joints: str, style: str | Style = "", below: Sequence[str] = ()) -> None:
-        name = brief(name)
+    def __init__(
+        self, name: str, style: str | Style = "", below: Sequence[str] = (), joints: str = _JOINTS
+    ) -> None:
+        name = printable(name)
         self.name, self.style = name, style
         at = re.escape(joints)
         self._parts = re.findall(f"[{at}]*[^{at}]+[{at}]*$|[{at}]*[^{at}]+", name) or [name]
-        self._below = [LongName(f"+ {fused}", joints, "dim") for fused in below]
+        self._below = [LongName(f"+ {fused}", "dim", joints=joints) for fused in below]
 
     def __str__(self) -> str:
         return self.name

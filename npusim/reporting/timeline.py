@@ -25,23 +25,21 @@ from npusim.engines.timeline import (
 )
 from npusim.measuring.traces import ENGINES, LAUNCH, Event, LayerPair, TraceDiff, layer_key
 from npusim.reporting.charts import Figure, Span, add_launch, add_spans, blank_figure
-from npusim.reporting.engineering import engineering, percent
+from npusim.reporting.engineering import Amount, Cell, engineering, part, percent
 from npusim.reporting.html import COLOURS, GREY, amount_axis, names_axis
 from npusim.reporting.page import (
     CYAN,
     FOLD,
-    Amount,
-    Cell,
     Column,
     Lines,
     Page,
     Plot,
-    Remark,
     Section,
     Table,
     cells_table,
+    document_page,
+    fields,
     grouped,
-    part,
     summed,
 )
 from npusim.studies.elasticity import Elasticity
@@ -87,9 +85,9 @@ def timeline_page(line: Timeline) -> Page:
     """Return the page of a simulated run: bars by unit, SRAM, DRAM bandwidth, power, critical path."""
     several = f", {line.inferences} inferences" if line.inferences > 1 else ""
     path = critical_path(line)
-    total_s = sum(task.waited_s + task.worked_s for task in path) or 1.0
-    longest = sorted(path_summary(line, path).by_unit.items(), key=lambda item: -item[1])[:2]
-    shares = " and ".join(f"{name} ({percent(s / total_s)})" for name, s in longest)
+    by_unit, total_s = path_summary(line, path).by_unit, _length_s(path)
+    longest = sorted(by_unit, key=lambda name: -by_unit[name])[:2]
+    shares = " and ".join(f"{name} ({percent(by_unit[name] / total_s)})" for name in longest)
     return Page(
         "Time line",
         (line.workload, line.soc, line.techniques),
@@ -98,16 +96,18 @@ def timeline_page(line: Timeline) -> Page:
     )
 
 
+def _length_s(path: Sequence[CriticalTask]) -> float:
+    return sum(task.waited_s + task.worked_s for task in path) or 1.0
+
+
 def timeline_sections(line: Timeline, helpful: Sequence[Elasticity] = ()) -> list[Section]:
     """Return utilisation, stalls and critical path; what more of each resource would save, where given."""
     path = critical_path(line)
     tasks = (
         Column("", "task", lambda task: line.operator_of(task.row) or _LAUNCH),
         Column("", "on", lambda task: line.track(task.row)),
-        Column("", "begins", lambda task: Amount(float(line.start[task.row]), "s")),
-        Column("", "takes", lambda task: Amount(task.worked_s, "s")),
-        Column("", "waited before", lambda task: Amount(task.waited_s, "s")),
-        Column("", "for", lambda task: task.reason),
+        Column("start_s", "begins", lambda task: float(line.start[task.row])),
+        *fields("worked_s, waited_s, reason: for"),
     )
     return [
         Plot("What happened when", lambda: _chart(line)),
@@ -140,8 +140,7 @@ def _stalls(line: Timeline) -> Table:
 
 def _path_lines(line: Timeline, path: list[CriticalTask]) -> list[str]:
     """Return what the critical path is made of, and how much of the run was simulated."""
-    total = sum(task.waited_s + task.worked_s for task in path) or 1.0
-    summary = path_summary(line, path)
+    total, summary = _length_s(path), path_summary(line, path)
 
     def shares(seconds: dict[str, float], most: int | None = None) -> str:
         longest = sorted(seconds.items(), key=lambda item: -item[1])[:most]
@@ -167,15 +166,13 @@ def _path_lines(line: Timeline, path: list[CriticalTask]) -> list[str]:
 def _help_table(helpful: Sequence[Elasticity]) -> Table:
     """Return what a little more of each resource saves, the most helpful first."""
 
-    def gains(e: Elasticity, text: str, none: str) -> str:
-        return text if abs(e.gain) >= _LEAST_GAIN else none
+    def gains(value: float, e: Elasticity, text: str, none: str) -> Amount:
+        return Amount(value, "", text.format(value) if abs(e.gain) >= _LEAST_GAIN else none)
 
     columns = (
         Column("", "more of", lambda e: f"{e.resource} (+{e.more:.0%})", layout=CYAN),
-        Column("", "saves", lambda e: Amount(e.gain, "", gains(e, f"{e.gain:+.1%}", "0 %"))),
-        Column(
-            "", "each percent", lambda e: Amount(e.elasticity, "", gains(e, f"{e.elasticity:.2f} %", "-"))
-        ),
+        Column("", "saves", lambda e: gains(e.gain, e, "{:+.1%}", "0 %")),
+        Column("", "each percent", lambda e: gains(e.elasticity, e, "{:.2f} %", "-")),
         Column("setting", "try", layout={**FOLD, "style": "dim"}),
     )
     return Table(columns, helpful, "What would help", titled=True)
@@ -185,9 +182,8 @@ def _chart(line: Timeline) -> Figure:
     """Return bars by unit above SRAM in use, DRAM bandwidth and power."""
     from plotly.subplots import make_subplots
 
-    figure = make_subplots(
-        rows=4, cols=1, shared_xaxes=True, row_heights=[0.55, 0.15, 0.15, 0.15], vertical_spacing=0.04
-    )
+    heights = [0.55, 0.15, 0.15, 0.15]
+    figure = make_subplots(4, 1, shared_xaxes=True, row_heights=heights, vertical_spacing=0.04)
     groups = _groups(line)
     tracks = _bars(figure, line, groups)
     curves: tuple[tuple[str, str, StepFunction, float], ...] = (
@@ -201,15 +197,11 @@ def _chart(line: Timeline) -> Figure:
         hover = f"%{{y:.3~s}}{unit} from %{{x:.4~s}}s<extra></extra>"
         trace = {"mode": "lines", "fill": "tozeroy", "line": steps_line, "hovertemplate": hover}
         figure.add_scatter(x=times, y=values, name=name, showlegend=False, row=row, col=1, **trace)
-        axis = {"title_text": name, "tickformat": "~s", "ticksuffix": unit, "rangemode": "tozero"}
-        figure.update_yaxes(row=row, col=1, nticks=4, **axis)
+        figure.update_yaxes(row=row, col=1, nticks=4, **amount_axis(name, unit))
         if limit:
-            label = {
-                "text": f"{'capacity' if unit == 'B' else 'limit'} {engineering(limit, unit)}",
-                "font": {"size": 11},
-            }
+            text = f"{'capacity' if unit == 'B' else 'limit'} {engineering(limit, unit)}"
             dashes = {"color": "#000000", "dash": "dash", "width": 1}
-            figure.add_hline(limit, row=row, col=1, line=dashes, annotation=label)
+            figure.add_hline(limit, row, 1, line=dashes, annotation={"text": text, "font": {"size": 11}})
     figure.update_yaxes(row=1, col=1, **names_axis(tracks))
     figure.update_xaxes(tickformat="~s", ticksuffix="s", nticks=6, range=[0.0, line.makespan_s])
     figure.update_xaxes(title_text="time", row=4, col=1)
@@ -334,36 +326,38 @@ def diff_page(
 ) -> Page:
     """Return the page of two traces; `read_events` returns the events of both for their time lines."""
     parting = _parting(diff)
-    first_s, second_s = diff.measured_launch_s + diff.measured_s, diff.simulated_launch_s + diff.simulated_s
-    launches = (("first", diff.measured_launch_s), ("second", diff.simulated_launch_s))
+    runs = {
+        f"first: {diff.first}": (diff.measured_launch_s, diff.measured_s),
+        f"second: {diff.second}": (diff.simulated_launch_s, diff.simulated_s),
+    }
+    first_s, second_s = map(sum, runs.values())
     waits = [
-        f"the {run} run waits {engineering(launch_s, 's')} for its launch before its first layer"
-        for run, launch_s in launches
+        f"the {name.partition(':')[0]} run waits {engineering(launch_s, 's')} for its launch "
+        "before its first layer"
+        for name, (launch_s, _) in runs.items()
         if launch_s
     ]
-    time_lines = None
-    if read_events is not None:
-        time_lines = Plot("Both runs on one scale", lambda: _time_lines(diff, *read_events()))
-    return Page(
-        f"Two runs: {diff.first}; {diff.second}",
-        sections=[time_lines, _runs(diff, first_s, second_s), Text(parting), *_layers(diff)],
-        remarks=[Remark("Note", waits)],
-        lead=f"First {engineering(first_s, 's')}, second {engineering(second_s, 's')}; {parting}.",
-    )
-
-
-def _runs(diff: TraceDiff, first_s: float, second_s: float) -> Table:
-    """Return both runs by name, with the launch apart from the layers."""
     rows: list[tuple[Cell, ...]] = [
-        (name, Amount(launch, "s", None if launch else "not told"), Amount(layers, "s"), Amount(whole, "s"))
-        for name, launch, layers, whole in (
-            (f"first: {diff.first}", diff.measured_launch_s, diff.measured_s, first_s),
-            (f"second: {diff.second}", diff.simulated_launch_s, diff.simulated_s, second_s),
+        (
+            name,
+            Amount(launch, "s", None if launch else "not told"),
+            *(Amount(s, "s") for s in (layers, launch + layers)),
         )
+        for name, (launch, layers) in runs.items()
     ]
     off = second_s / first_s - 1.0 if first_s else None
     rows.append(("second / first - 1", "", "", Amount(off, "", "-" if off is None else f"{off:+.1%}")))
-    return cells_table(("run", "launch", "layers", "in all"), rows)
+    time_lines = None
+    if read_events is not None:
+        time_lines = Plot("Both runs on one scale", lambda: _time_lines(diff, *read_events()))
+    totals = cells_table(("run", "launch", "layers", "in all"), rows)
+    return document_page(
+        diff,
+        f"Two runs: {diff.first}; {diff.second}",
+        sections=[time_lines, totals, Text(parting), *_layers(diff)],
+        notes=waits,
+        lead=f"First {engineering(first_s, 's')}, second {engineering(second_s, 's')}; {parting}.",
+    )
 
 
 def _parting(diff: TraceDiff) -> str:
@@ -393,40 +387,31 @@ def _layers(diff: TraceDiff) -> list[Section]:
         sign = "+" if pair.difference_s >= 0.0 else "-"
         return Amount(pair.difference_s, "s", f"{sign}{engineering(abs(pair.difference_s), 's')}")
 
+    def other_name(pair: LayerPair) -> str:
+        return "" if pair.measured == pair.simulated else pair.simulated
+
     both = (
         Column("measured", "layers of both"),
-        Column("simulated", "in the second", only="html"),
-        Column("", "in the second", _other_name, "terminal", layout=FOLD),
-        Column("measured_s", "first"),
-        Column("simulated_s", "second"),
-        Column("", "difference", difference),
+        Column("simulated", "in the second", other_name, layout=FOLD),
+        *fields("measured_s: first, simulated_s: second"),
+        Column("difference_s", "difference", difference),
         Column("", "of all", lambda pair: of_all(pair.difference_s)),
-        Column("measured_start_s", "begins in the first", only="html"),
-        Column("simulated_start_s", "begins in the second", only="html"),
     )
     alone = (
-        Column("name", "layers of one alone"),
-        Column("trace", "run"),
-        Column("latency_s", "time"),
+        *fields("name: layers of one alone, trace: run, latency_s: time"),
         Column("", "of all", lambda layer: of_all(layer.latency_s)),
         Column("start_s", "begins"),
     )
+    ranked = sorted(diff.layers, key=lambda pair: -abs(pair.difference_s))
+
+    def style(pair: LayerPair) -> str:
+        return "" if abs(pair.difference_s) <= _DIFFERS * pair.measured_s else "yellow"
+
+    most: Any = {"most": _MOST_ROWS, "whole": True}
     return [
-        Table(
-            both,
-            diff.layers,
-            "Layers of both",
-            "layers",
-            terminal=sorted(diff.layers, key=lambda pair: -abs(pair.difference_s)),
-            most=_MOST_ROWS,
-            style=lambda pair: "" if abs(pair.difference_s) <= _DIFFERS * pair.measured_s else "yellow",
-        ),
-        Table(alone, diff.alone, "Layers of one alone", "alone", most=_MOST_ROWS, style=lambda _: "yellow"),
+        Table(both, diff.layers, "Layers of both", "layers", "", ranked, style=style, **most),
+        Table(alone, diff.alone, "Layers of one alone", "alone", style=lambda _: "yellow", **most),
     ]
-
-
-def _other_name(pair: LayerPair) -> str:
-    return "" if pair.measured == pair.simulated else pair.simulated
 
 
 def _time_lines(diff: TraceDiff, first: Sequence[Event], second: Sequence[Event]) -> Figure:

@@ -11,22 +11,9 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from npusim.reporting.charts import Figure, add_guides, blank_figure
+from npusim.reporting.engineering import Amount, Cell
 from npusim.reporting.html import COLOURS, GREY, log_axis
-from npusim.reporting.page import (
-    CYAN,
-    FOLD,
-    Amount,
-    Cell,
-    Column,
-    Later,
-    Lines,
-    Page,
-    Plot,
-    Section,
-    Table,
-    grouped,
-    records_table,
-)
+from npusim.reporting.page import CYAN, FOLD, Column, Later, Lines, Page, Plot, Section, Table, grouped
 from npusim.validation import Judged
 from npusim.validation.document import Unmeasured
 from npusim.validation.running import GroupErrors
@@ -86,7 +73,7 @@ def _suite_sections(number: int, judged: Judged, held_out: Judged | None) -> lis
     notes = [*judged.evidence.notes, *judged.suite.notes]
 
     def plots() -> list[Table | Plot]:
-        rows = records_table(name, judged.result().rows)
+        rows = Table((), judged.result().rows, name=name, whole=True)
         return [
             Plot("", lambda: _scatter(shown, colours), rows),
             Plot(

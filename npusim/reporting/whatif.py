@@ -13,15 +13,22 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from npusim.reporting.charts import Figure, add_launch, add_marks, blank_figure, line_figure
-from npusim.reporting.engineering import engineering, factor, factors, last_digit, last_digit_of_rate
+from npusim.reporting.engineering import (
+    Cell,
+    cell,
+    engineering,
+    factor,
+    factors,
+    last_digit,
+    last_digit_of_rate,
+)
 from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
 from npusim.reporting.memory import KINDS, SHORT_KINDS, kind_bars
-from npusim.reporting.page import Cell, Column, Page, Plot, Remark, Section, Table, cell, grouped
+from npusim.reporting.page import Column, Page, Plot, Remark, Section, Table, document_page, fields, grouped
 from npusim.reporting.terminal import LongName, conditions, drawn_table
 from npusim.studies.comparison import Crossover, Untouched, Variant, WhatIf
 from npusim.techniques import NONE
 
-_JOINTS = "+:"  # where the text of a stack may be broken: before a technique and before a setting
 _KEPT, _SAVED, _LOST = "cyan", "green", "red"
 _LONGEST = 20  # characters of the longest bar of the waterfall
 # Longest time that is drawn in full, in medians of all stacks, for the baseline twice that: one slow stack
@@ -36,29 +43,22 @@ _Row = Variant | Untouched
 
 def whatif_page(result: WhatIf) -> Page:
     """Return the page of a comparison, with or without `over`."""
-    devices = (Column("device"), *_figure_columns(result.devices), Column("bound"))
     how = f"{conditions(result)}; speed-ups over {result.baseline}"
     if result.over:
         how = (
             f"{conditions(result, 0)}; at each point: {_quantity(result)}, "
             f"speed-up over {result.baseline} and its 90 % interval"
         )
-    return Page(
+    return document_page(
+        result,
         "Technique stacks",
-        (result.workload, result.soc, ""),
         how,
-        [
-            *(_over_sections(result) if result.over else _stack_sections(result)),
-            _compiling(result),
-            Table(devices, result.devices, "Without techniques, by device", "devices", only="html"),
-        ],
+        [*(_over_sections(result) if result.over else _stack_sections(result)), _compiling(result)],
         [
             Remark("Dominated", [] if result.over else _dominated(result.variants)),
             Remark("Crossover", _crossing_lines(result.crossovers), "yellow", "Crossovers"),
             Remark("Left out", _left_out(result), "yellow"),
-            Remark("Note", result.notes),
         ],
-        result.conclusion,
     )
 
 
@@ -97,7 +97,7 @@ def _rows(result: WhatIf) -> list[_Row]:
 def _name(row: _Row, style: str = "") -> Cell:
     if isinstance(row, Untouched):
         return Text(f"{NONE} on the {row.device.upper()}", style="dim")
-    return LongName(row.techniques, _JOINTS, style)
+    return LongName(row.techniques, style)
 
 
 def _rate(row: _Row) -> Cell:
@@ -107,39 +107,26 @@ def _rate(row: _Row) -> Cell:
     return cell("throughput_per_s", row.throughput_per_s, last)
 
 
-def _figure_columns(rows: Sequence[_Row], single: bool = True) -> list[Column]:
-    """Return the columns of amounts."""
-    variants = [row for row in rows if isinstance(row, Variant)]
-    both = any(factor(v.speedup_latency) != factor(v.speedup_throughput) for v in variants)
-    rate = "\nrate" if both else "speed-up"
-    return [
-        Column("latency_s", "latency", digits="latency_interval_s"),
-        Column("latency_interval_s", "90 %", only="" if single else "html"),
-        Column("throughput_per_s", "rate", _rate, only="html" if single else ""),
-        Column("energy_j", "energy", digits="energy_interval_j"),
-        Column("dram_bytes", "DRAM"),
-        *([Column("speedup_latency", "speed-up\nlatency")] if both else []),
-        Column("speedup_throughput", rate, digits="speedup_interval"),
-        Column("speedup_interval", "90 %", only="html"),
-    ]
-
-
 def _variants(result: WhatIf) -> Table:
     """Return all figures of all stacks; on the terminal the most important, with the untouched network."""
-    best, over = _best(result.variants), bool(result.over)
+    best, over, single = _best(result.variants), bool(result.over), result.requests == 1
+    both = any(factor(v.speedup_latency) != factor(v.speedup_throughput) for v in result.variants)
     columns = (
-        Column("", "at", lambda v: _at(v.at), "html"),
-        Column("stack") if over else Column("techniques", "stack", _name),
-        *_figure_columns(result.variants, result.requests == 1),
-        Column("step_speedup", "step", only="html", digits="step_interval"),
-        Column("step_interval", "90 %", only="html"),
-        Column("bound", only="html"),
+        *([Column("", "at", lambda v: _at(v.at), "html")] if over else []),
+        Column("stack") if over else Column("techniques", show=_name),
+        Column("latency_s"),
+        Column("latency_interval_s", only="" if single else "html"),
+        Column("throughput_per_s", "rate", _rate, only="html" if single else ""),
+        *fields("energy_j, dram_bytes"),
+        *([Column("speedup_latency", "speed-up\nlatency")] if both else []),
+        Column("speedup_throughput", "\nrate" if both else None),
+        *fields("speedup_interval, step_speedup, step_interval", "html"),
+        Column("bound", show=lambda v: v.bound.removeprefix("npu.")),
         *(Column(f"dram.{kind}", title, only="html") for kind, title in KINDS.items()),
-        Column("", "bound", lambda v: v.bound.removeprefix("npu."), "terminal"),
-        Column("accuracy", "accuracy", only="terminal"),
+        Column("accuracy"),
     )
     return Table(
-        columns if over else columns[1:],
+        columns,
         result.variants,
         "Figures",
         "variants",
@@ -176,10 +163,7 @@ def _waterfall(result: WhatIf) -> Table:
     columns = (
         Column("", "", lambda row: _name(row, "bold green" if row is best else "")),
         Column("", _quantity(result), bar),
-        Column("step_speedup", "step", digits="step_interval"),
-        Column("step_interval", "90 %"),
-        Column("speedup_throughput", "speed-up", digits="speedup_interval"),
-        Column("speedup_interval", "90 %"),
+        *fields("step_speedup, step_interval, speedup_throughput, speedup_interval"),
     )
     saved, lost = ("░ saved", _SAVED), ("▓ lost", _LOST)
     legend = Text.assemble(("█ time", _KEPT), "; against the stack that it adds to: ", saved, ", ", lost)
@@ -241,10 +225,9 @@ def _waterfall_figure(result: WhatIf) -> Figure:
                 customdata=[f"{factor(v.step_speedup or 1.0)} {escape(v.step_from or '')}" for v, *_ in bars],
                 hovertemplate=f"%{{y}}<br>{name}: %{{customdata}}<extra></extra>",
             )
-    latency = _figure_columns(result.variants)[0]
 
     def label(v: Variant) -> str:
-        return f" {latency.cell(v) if result.requests == 1 else engineering(_interval_s(v), 's')}"
+        return f" {Column('latency_s').cell(v) if result.requests == 1 else engineering(_interval_s(v), 's')}"
 
     add_marks(
         figure,
@@ -323,9 +306,8 @@ def _traffic(variants: Sequence[Variant], axis: str, where: str) -> list[Section
     names = {f"{v.at[axis]} {v.stack}" if several else v.at[axis]: v.dram for v in variants}
     columns = (
         Column("", axis.rpartition(".")[2], lambda v: v.at[axis], layout={"no_wrap": True}),
-        *([Column("", "stack", lambda v: LongName(v.stack, _JOINTS))] if several else []),
-        Column("latency_s", "latency", digits="latency_interval_s"),
-        Column("dram_bytes", "DRAM"),
+        *([Column("", "stack", lambda v: LongName(v.stack))] if several else []),
+        *fields("latency_s, dram_bytes"),
         *(Column(f"dram.{kind}", title) for kind, title in zip(KINDS, SHORT_KINDS, strict=True)),
     )
     return [
@@ -380,7 +362,7 @@ class _Chart:
             Column("", value, lambda stack, members=members: self._shown(stack, members), words=False)
             for value, members in self._by_value.items()
         ]
-        stacks = Column("", "", lambda stack: LongName(stack, _JOINTS), layout=layout)
+        stacks = Column("", "", lambda stack: stack, layout=layout)
         for start in range(0, len(columns), fit):
             if start:
                 yield Text()
@@ -411,15 +393,11 @@ def _compiling(result: WhatIf) -> Table | None:
     compilations = [v.compilation for v in rows if v.compilation]
     if len({compilation.models for compilation in compilations}) < 2:
         return None
+    peak, compiled = "compilation.memory_peak", "compilation.compile"
     columns = (
         Column("", "launches and compiling", lambda v: _at(v.at)),
-        Column("compilation.models", "models"),
-        Column("launches"),
-        Column("latency_s", "latency", only="terminal", digits="latency_interval_s"),
-        Column("compilation.compile_s", "compile time", digits="compilation.compile_interval_s"),
-        Column("compilation.compile_interval_s", "90 %"),
-        Column("compilation.memory_peak_bytes", "memory", digits="compilation.memory_peak_interval_bytes"),
-        Column("compilation.memory_peak_interval_bytes", "90 %"),
+        *fields(f"compilation.models: models, launches, latency_s, {compiled}_s: compile time"),
+        *fields(f"{compiled}_interval_s, {peak}_bytes: memory, {peak}_interval_bytes"),
     )
     caption = f"memory at the peak of compiling: {compilations[0].source}"
     return Table(columns, rows, "Launches and compiling", "compiling", caption, gap=1)

@@ -54,9 +54,19 @@ def letters_of(devices: Sequence[str]) -> dict[str, str]:
     return letters
 
 
-def written(blocks: Sequence[str], letters: Mapping[str, str], units: Sequence[str]) -> str:
-    """Return a placement as letters, parts parted by `/`."""
-    return "/".join("".join(letters[units[i]] for i in part) for part in parts_of(blocks))
+def written(blocks: Sequence[str], letters: Sequence[str], placements: Any) -> list[str]:
+    """Return placements as letters, parts parted by `/`.
+
+    Parameters
+    ----------
+    letters : sequence of str
+        Of the units.
+    placements : array of int64, shape (placements, blocks)
+    """
+    columns = [column for part in parts_of(blocks) for column in (*part, -1)][:-1]
+    codes = np.array([*map(ord, letters), ord("/")], np.uint8)
+    extended = np.concatenate([placements, np.full((len(placements), 1), len(letters))], axis=1)
+    return [row.tobytes().decode() for row in codes[extended[:, columns]]]
 
 
 def placement_of(

@@ -23,6 +23,7 @@ from npusim.mapping import (
     latency_limit,
     merged,
     placement_problem,
+    planar_front,
     power_limit,
     share_limit,
     transitions_limit,
@@ -30,7 +31,8 @@ from npusim.mapping import (
 )
 from npusim.scenario import Scenario
 from npusim.studies.chain import Chain, ChainOnDevices, chain_of, letters_of, placement_of, written
-from npusim.studies.evolved_mapping import Budget, Genes, SearchMethod, hypervolume, pareto, searched
+from npusim.studies.evolution import Budget, Genes, SearchMethod, searched
+from npusim.studies.pareto import hypervolume
 from npusim.studies.placement_document import AloneOn, MapFront, PlacedChain
 
 
@@ -249,7 +251,7 @@ def map_front(
     else:
         placements, share = study.searched(search)
     alone = study.alone()
-    front = [placements[i] for i in pareto(_values(placements))]
+    front = [placements[i] for i in planar_front(_values(placements))]
     given = [study.requested(mapping, at, points) for points, at in problems if mapping and operating_points]
     return MapFront(
         workload=scenario.graph.name,
@@ -335,7 +337,7 @@ class _Study:
             front = chain_front(problem, self.limits.of(problem))
             exact = np.stack([front.latency_s, front.energy_j], -1)
             worst = np.maximum(_values(self.alone()).max(0), exact.max(0)) * _BEYOND
-            share = hypervolume(best.values, worst) / hypervolume(exact, worst)
+            share = hypervolume(best.values.T, worst) / hypervolume(exact.T, worst)
         return [self.placed(problem, placement, {}) for placement in best.placements], share
 
     def placed(
@@ -344,9 +346,9 @@ class _Study:
         """Return a placement with its figures as a row of the document."""
         latency_s, energy_j = (float(x) for x in problem.evaluate(placement[None])[0])
         units = [problem.units[u] for u in placement]
-        counts = Counter(units)
+        counts, letters = Counter(units), [self.letters[unit] for unit in problem.units]
         return PlacedChain(
-            mapping=written(self.problem.blocks, self.letters, units),
+            mapping=written(self.problem.blocks, letters, placement[None])[0],
             latency_s=latency_s,
             energy_j=energy_j,
             power_w=energy_j / latency_s,

@@ -10,6 +10,7 @@ from npusim.workloads.loading import KINDS as KINDS
 from npusim.workloads.loading import import_settings as import_settings
 from npusim.workloads.loading import is_workload as is_workload
 from npusim.workloads.loading import load_gnn as load_gnn
+from npusim.workloads.loading import load_of_kind as load_of_kind
 from npusim.workloads.loading import load_spec as load_spec
 from npusim.workloads.loading import load_workload as load_workload
 from npusim.workloads.loading import workload_file as workload_file

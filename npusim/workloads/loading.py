@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial, reduce
 from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Field, RootModel
 
@@ -68,6 +68,7 @@ _YAML = (".yaml", ".yml")
 _MODELS = (".xml", ".onnx")
 _TABLES = (".csv", ".m")
 """Endings of networks that only other tools write; those in YAML are known by their content."""
+_Spec = TypeVar("_Spec", bound=WorkloadSpec)
 _MODULE = re.compile(r".+\.py:\w+")
 _NOT_WORKLOADS = {"stacks"}
 
@@ -172,9 +173,15 @@ def load_gnn(name: str | Path, overrides: Settings = ()) -> GnnSpec:
             allowed="a named workload or a workload YAML of kind gnn (model, layers, hidden, dataset), which "
             "npusim trains itself: a model file says nothing of its data graph",
         )
+    return load_of_kind(name, GnnSpec, overrides)
+
+
+def load_of_kind(name: str | Path, wanted: type[_Spec], overrides: Settings = ()) -> _Spec:
+    """Read the specification of a workload of a kind; a `ConfigError` refuses other kinds."""
     spec = load_spec(name, overrides)
-    if not isinstance(spec, GnnSpec):
-        allowed = f"one of kind gnn, such as {', '.join(workload_names('gnn'))}"
+    if not isinstance(spec, wanted):
+        (kind,) = get_args(wanted.model_fields["kind"].annotation)
+        allowed = f"one of kind {kind}, such as {', '.join(workload_names(kind))}"
         raise ConfigError(f"`{name}`, a workload of kind {spec.kind}", allowed=allowed)
     return spec
 

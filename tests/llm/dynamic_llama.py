@@ -7,8 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from npusim.llm.converting import EPSILON, angle_table
-from npusim.llm.spec import LlmSpec
+from npusim.llm.converting import EPSILON
+from npusim.llm.spec import LlmSpec, rotary_angles
+
+
+def angle_table(spec: LlmSpec, positions: int) -> Tensor:
+    """Return cosine and sine of each position and pair of features, [positions, pairs, 2]."""
+    return torch.from_numpy(rotary_angles(spec, positions)).float()
 
 
 class DynamicLlama(nn.Module):

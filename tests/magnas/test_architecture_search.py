@@ -15,8 +15,9 @@ from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownName
 from npusim.explore.scoring_pool import in_portions, on_processes
 from npusim.explore.sweep import Interrupted
 from npusim.magnas.block_costs import MappedSpace
-from npusim.magnas.search import Plan, SuperblockEvolution, ranked, read_search, search_architectures
+from npusim.magnas.search import Plan, SuperblockEvolution, read_search, search_architectures
 from npusim.magnas.space import ArchitectureSpace, parse_architecture
+from npusim.studies.evolution import UNRANKED, ranked
 from npusim.studies.map_front import Limits
 from npusim.workloads import load_spec
 
@@ -219,10 +220,11 @@ def test_the_report_is_a_page_and_a_document(archive, capsys, tmp_path):
     assert "search.json" in capsys.readouterr().err
 
 
-def test_a_rank_is_that_of_the_best_point_and_whole_architectures_leave_the_next_front():
-    best, mixed, worst = np.array([[0, 5, 5]]), np.array([[1, 1, 1], [9, 9, 9]]), np.array([[2, 2, 2.0]])
-    assert set(ranked([worst, mixed, best], 2)) == {1, 2}
-    assert ranked([worst, mixed, best, np.empty((0, 3))], 4)[2:] == [0]
+def test_a_rank_is_that_of_the_best_point_and_whole_members_leave_with_a_front():
+    best, mixed, worst = [[0, 5, 5]], [[1, 1, 1], [9, 9, 9]], [[2, 2, 2]]
+    values, owners = np.array([*worst, *mixed, *best], float), np.array([0, 1, 1, 2])
+    assert ranked(values, owners, 3, 2)[0].tolist() == [UNRANKED, 0, 0]
+    assert ranked(values, owners, 4, 4)[0].tolist() == [1, 0, 0, UNRANKED]
 
 
 @pytest.mark.parametrize(("mutation", "crossover"), [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0)])

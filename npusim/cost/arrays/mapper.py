@@ -166,22 +166,20 @@ def _swap(loops: Ints, factors: Floats, a: int, b: int) -> None:
 
 @compiled
 def _is_allowed(machine: ArrayRecord, loops: Ints) -> bool:
-    """Return whether a dataflow allows an order: loops irrelevant to a stationary operand are innermost."""
-    place, count, inner = 0, loops.shape[0], 0
-    for loop in range(LOOP_COUNT):
-        if machine.inner[loop] > 0.0:
-            for i in range(count):
-                inner += 1 if loops[i] == loop else 0
-    while place < inner:
-        if machine.inner[loops[place]] == 0.0:
+    """Return whether a dataflow allows an order of loops, the innermost first.
+
+    The loops that it names as inner ones come before all others, and loops that do not index its stationary
+    operand before those that do.
+    """
+    stays, has_left_inner, has_moved = int(machine.stationary), False, False
+    for loop in loops:
+        if has_left_inner and machine.inner[loop] > 0.0:
             return False
-        place += 1
-    stays, has_moved = int(machine.stationary), False
-    for i in range(count if stays < OPERAND_COUNT else 0):
-        if not is_irrelevant(stays, loops[i]):
-            has_moved = True
-        elif has_moved:
-            return False
+        has_left_inner |= machine.inner[loop] == 0.0
+        if stays < OPERAND_COUNT:
+            if has_moved and is_irrelevant(stays, loop):
+                return False
+            has_moved |= not is_irrelevant(stays, loop)
     return True
 
 
@@ -299,7 +297,7 @@ def has_array(arch: ArchRecord) -> bool:
 
 @compiled
 def modes_of(arch: ArchRecord) -> int:
-    """Return the number of MPE modes: 1 for an array, which has no stencils."""
+    """Return the number of MPE modes: 1 for an array, which has no register tiles."""
     return 1 if has_array(arch) else 3
 
 

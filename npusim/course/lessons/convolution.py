@@ -31,7 +31,6 @@ from npusim.course.drawings import stacked
 from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import convolution, estimate
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.html import amount_axis
 
 SIZE = 56
 
@@ -45,9 +44,8 @@ def _layer(channels: int, width: int, kernel: int) -> Shown:
     cost = estimate(convolution(SIZE, channels, width, kernel))
     memory = cost.memory
     image, weights, result = memory.inputs_bytes, memory.constants_bytes, memory.outputs_bytes
-    bars = {"as the NPU reads it": (image, weights, result), "im2col": (kernel**2 * image, weights, result)}
-    names = ("image", "weights", "result")
-    parts = {name: {bar: sizes[at] for bar, sizes in bars.items()} for at, name in enumerate(names)}
+    parts = {"image": image, "weights": weights, "result": result}
+    bars = {"as the NPU reads it": parts, "im2col": {**parts, "image": kernel**2 * image}}
     intensity = 2 * cost.macs / cost.dram_bytes
     layer = cost.operators[0]
     text = rf"""
@@ -58,7 +56,7 @@ def _layer(channels: int, width: int, kernel: int) -> Shown:
         **{percent(layer.grid_utilisation or 0.0)}** of the lanes busy; what limits the layer is *{layer.bound}*.
         {"A kernel of 1 copies nothing: the image is the left matrix already." if kernel == 1 else f"Im2col would read {kernel**2} times the bytes of the image."}
         """
-    return stacked(parts, amount_axis("bytes of the layer", "B"), {}), text
+    return stacked(bars, "bytes of the layer", "B"), text
 
 
 LESSON = Lesson(__doc__, _layer)

@@ -40,7 +40,6 @@ from npusim.course.drawings import stacked
 from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import uncompiled
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.html import amount_axis
 
 FLOWS = ("output_stationary", "weight_stationary", "input_stationary", "row_stationary")
 EDGE, SUM_BYTES, ROW_BYTES = 32, 4, 512
@@ -132,14 +131,14 @@ def _flows(side: int, k: int, n: int, kernel: int) -> Shown:
     best = costs[least[0]]
     most_back = max(cost.sums_back for cost in costs.values())
     back = [flow for flow, cost in costs.items() if most_back and cost.sums_back >= most_back * (1 - SAME)]
-    bars = {
+    parts = {
         "inputs read": "inputs",
         "weights read": "weights",
         "sums and results written": "sums_out",
         "sums read": "sums_back",
     }
-    parts = {
-        name: {flow: getattr(cost, field) for flow, cost in costs.items()} for name, field in bars.items()
+    bars = {
+        flow: {name: getattr(cost, field) for name, field in parts.items()} for flow, cost in costs.items()
     }
     text = rf"""
         $$\begin{{aligned}} \text{{reuse}} &= \frac{{\text{{multiply-accumulates}}}}{{\text{{bytes between SRAM and array}}}} \\[1ex] &=
@@ -152,7 +151,7 @@ def _flows(side: int, k: int, n: int, kernel: int) -> Shown:
 
         `npusim estimate gcn-cora --set npu.dpu.dataflow=weight_stationary` runs a network on Intel's NPU with another dataflow, with DRAM and the tiling in SRAM.
         """
-    return stacked(parts, amount_axis("bytes between SRAM and the array", "B"), {}), text
+    return stacked(bars, "bytes between SRAM and the array", "B"), text
 
 
 LESSON = Lesson(__doc__, _flows, numbers={"kept": ROW_BYTES, "sum_bytes": SUM_BYTES, "edge": EDGE})

@@ -35,7 +35,6 @@ from npusim.course.machine import estimate, machine
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.html import amount_axis
 
 CLOCKS = [0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.95, 2.2, 2.6]
 SHEET_GHZ = 1.95
@@ -53,9 +52,12 @@ def cost(clock: float, dram: float) -> Estimate:
 )
 def _energy(clock: float, dram: float) -> Shown:
     costs = {"this clock": cost(clock, dram), "the sheet's clock": cost(SHEET_GHZ, dram)}
-    bars = {f"{name}: {engineering(each.latency_s, 's')}": each.energy for name, each in costs.items()}
-    names = ("mac", "sram", "dram", "static", "idle")
-    parts = {name: {bar: getattr(energy, f"{name}_j") for bar, energy in bars.items()} for name in names}
+    bars = {
+        f"{name}: {engineering(each.latency_s, 's')}": {
+            part: getattr(each.energy, f"{part}_j") for part in ("mac", "sram", "dram", "static", "idle")
+        }
+        for name, each in costs.items()
+    }
     now, sheet = costs.values()
     least = min(CLOCKS, key=lambda each: cost(each, dram).energy_j)
     waiting = now.energy.static_j + now.energy.idle_j
@@ -68,7 +70,7 @@ def _energy(clock: float, dram: float) -> Shown:
         Of the slider's clocks **{least:g} GHz** needs the least. A byte from DRAM takes {1e12 * now.energy.dram_j / now.dram_bytes:.0f} pJ,
         a multiply-accumulate {1e12 * now.energy.mac_j / now.macs:.2f} pJ.
         """
-    return stacked(parts, amount_axis("energy of an inference", "J"), {}), text
+    return stacked(bars, "energy of an inference", "J"), text
 
 
 LESSON = Lesson(__doc__, _energy)

@@ -39,7 +39,6 @@ from npusim.course.machine import estimate, machine
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.html import amount_axis
 
 STEPS, ROWS, HARDLY = 4, 16, 1.01
 BOTH = {"cache": "cache", "scratchpad": "software"}
@@ -86,8 +85,7 @@ def _levels(width: int, capacity: float) -> Shown:
     bars = {f"{name}: {engineering(each.latency_s, 's')}": each for name, each in costs.items()}
     bars[f"no level: {engineering(without.latency_s, 's')}"] = without
     parts = {
-        "from DRAM": {bar: each.dram_bytes for bar, each in bars.items()},
-        "from the level": {bar: each.level_bytes for bar, each in bars.items()},
+        bar: {"from DRAM": each.dram_bytes, "from the level": each.level_bytes} for bar, each in bars.items()
     }
     size_mb = weight_bytes(width) / 1e6
     cached = costs["cache"]
@@ -105,7 +103,7 @@ def _levels(width: int, capacity: float) -> Shown:
         The matrix of {size_mb:.2f} MB {"fits" if shares["cache"] > 0.5 else "does not fit"}. It is read again {STEPS - 1} times; of these reads the cache serves **{percent(shares["cache"])}**, the scratchpad
         **{percent(shares["scratchpad"])}**{state}. The cache {"saves no byte" if cut < HARDLY else f"cuts DRAM traffic {cut:.1f} times"}. The machine with the scratchpad is **{faster}** the one with the cache.
         """
-    return stacked(parts, amount_axis("bytes that the NPU reads and writes", "B"), {}), text
+    return stacked(parts, "bytes that the NPU reads and writes", "B"), text
 
 
 LESSON = Lesson(__doc__, _levels)

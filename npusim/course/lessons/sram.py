@@ -35,8 +35,7 @@ from npusim.course.machine import dram_gb_s, estimate, layers, machine, product
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.html import amount_axis
-from npusim.reporting.memory import KIND_COLOURS, KINDS, by_kind
+from npusim.reporting.memory import KIND_COLOURS, by_kind
 
 WORK = {
     "a product of 2048 x 2048 x 2048": lambda: product(2048, 2048, 2048),
@@ -67,7 +66,6 @@ def _kinds(work: str, sram: float, bandwidth: float) -> Shown:
         f"{size:g} MB a tile: {engineering(each.latency_s, 's')}": by_kind(each.dram)
         for size, each in costs.items()
     }
-    parts = {kind: {bar: sizes[kind] for bar, sizes in bars.items()} for kind in KINDS.values()}
     now, twice = costs[sram], costs[2.0 * sram]
     avoidable = now.dram_bytes - now.dram.compulsory_bytes
     gain = now.latency_s / twice.latency_s
@@ -85,7 +83,7 @@ def _kinds(work: str, sram: float, bandwidth: float) -> Shown:
         With {sram:g} MB a tile **{percent(avoidable / now.dram_bytes)}** of the bytes could be avoided. The inference takes {engineering(now.latency_s, "s")},
         {engineering(now.launch_s, "s")} of it the launch. With twice the SRAM the fastest mapping moves {moved}, and that gives **{effect}**{why}.
         """
-    return stacked(parts, amount_axis("DRAM traffic", "B"), KIND_COLOURS), text
+    return stacked(bars, "DRAM traffic", "B", KIND_COLOURS), text
 
 
 LESSON = Lesson(__doc__, _kinds)

@@ -29,13 +29,12 @@ Half of N (N + 1) entries, one byte each. That is 8.0 MB.
 
 from collections.abc import Sequence
 
-from npusim.course.drawings import stacked
+from npusim.course.drawings import LAUNCH_COLOUR, stacked
 from npusim.course.lesson import Lesson, Shown, Slider, picture
 from npusim.course.machine import dram_gb_s, estimate, gnn, machine
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
 from npusim.reporting.engineering import engineering
-from npusim.reporting.html import amount_axis
 
 STACKS = ("stagr", "stagr+cacheg", "stagr+symg", "stagr+symg+cacheg")
 
@@ -68,14 +67,10 @@ def _stacks(nodes: int, sram: float, bandwidth: float) -> Shown:
     plain, cached, _, both = costs.values()
     gain = plain.latency_s / both.latency_s
     faster_gain = _gain(nodes, sram, FASTEST_GB_S)
-    figure = stacked(
-        {
-            "launch": {stack: cost.launch_s for stack, cost in costs.items()},
-            "transfers and products": {s: cost.latency_s - cost.launch_s for s, cost in costs.items()},
-        },
-        amount_axis("latency", "s"),
-        {"launch": "#bbbbbb"},
-    )
+    bars = {
+        stack: {"launch": cost.launch_s, "transfers and products": cost.latency_s - cost.launch_s}
+        for stack, cost in costs.items()
+    }
     text = rf"""
         $$\begin{{aligned}} \text{{triangle}} &= \frac{{N (N + 1)}}{{2}} \cdot 2\;\text{{B}} = \mathbf{{{nodes * (nodes + 1) / 1e6:.2f}\;\text{{MB}}}} \\[1ex]
         \text{{whole matrix}} &= N^2 \cdot 2\;\text{{B}} = {2 * nodes * nodes / 1e6:.2f}\;\text{{MB}} \end{{aligned}}$$
@@ -86,7 +81,7 @@ def _stacks(nodes: int, sram: float, bandwidth: float) -> Shown:
         {"hardly anything: what CacheG keeps need not be halved" if cached.latency_s / both.latency_s < HARDLY else "for a triangle needs half the room and half the transfers"}.
         With {FASTEST_GB_S:g} GB/s both together would give {faster_gain:.2f} times{": a faster DRAM takes away from the gain" if faster_gain < gain - 0.005 else ""}.
         """
-    return figure, text
+    return stacked(bars, "latency", "s", LAUNCH_COLOUR), text
 
 
 LESSON = Lesson(__doc__, _stacks)

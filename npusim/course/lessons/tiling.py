@@ -39,8 +39,7 @@ from npusim.errors import NpusimError
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import loop_lines, product_nests
 from npusim.reporting.engineering import engineering
-from npusim.reporting.html import amount_axis
-from npusim.reporting.memory import KIND_COLOURS, KINDS, by_kind
+from npusim.reporting.memory import KIND_COLOURS, by_kind
 from npusim.scenario import Scenario
 
 M, K, N = 2048, 512, 512
@@ -85,7 +84,6 @@ def _tiling(stays: str, blocks: int, sram: float) -> Shown:
     assert best is not None
     bars = {"yours": own, "the search's": best}
     kinds = {name: by_kind(each.dram) for name, each in bars.items() if each is not None}
-    parts = {kind: {name: sizes[kind] for name, sizes in kinds.items()} for kind in KINDS.values()}
     counts = (blocks, 1) if stays == "weights stay" else (1, blocks)
     verdict = f"**It does not fit**: {said}. The picture shows the search's tiling alone."
     if own is not None:
@@ -110,7 +108,7 @@ The loop nest of {"your" if own is not None else "the search's"} tiling:
 
 `npusim estimate NETWORK --mapping FILE` costs a nest of your own for any network; `--save-mapping FILE` writes the search's.
 """
-    return stacked(parts, amount_axis("DRAM traffic", "B"), KIND_COLOURS), text
+    return stacked(kinds, "DRAM traffic", "B", KIND_COLOURS), text
 
 
 NUMBERS = {"four": bytes_by_hand("weights stay", 4) / 1e6, "once": bytes_by_hand("weights stay", 1) / 1e6}

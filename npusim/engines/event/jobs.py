@@ -112,7 +112,7 @@ def apportion(total: float, shares: list[float]) -> list[float]:
 
 
 def blocks(total: int, count: int) -> list[int]:
-    """Return the sizes of at most `count` equal blocks of `total` stencils, the last one smaller.
+    """Return the sizes of at most `count` equal blocks of `total` register tiles, the last one smaller.
 
     Examples
     --------

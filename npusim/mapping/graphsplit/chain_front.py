@@ -183,12 +183,12 @@ def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
         if not len(values):
             return None
         history.append((last_unit, before))
-    values, kept = _pareto(values)
+    kept = planar_front(values, _ROUNDING)
     placements, place = np.empty((len(kept), count), np.int64), kept
     for i, (last_unit, before) in reversed(list(enumerate(history))):
         placements[:, i] = last_unit[place]
         place = before[place]
-    return values, placements
+    return values[kept], placements
 
 
 def _still_to_come(nodes: Any, edges: Any) -> tuple[Any, Any]:
@@ -261,13 +261,18 @@ def _is_dominated(out: Any, first: int, last: int, largest: Any, most: Any, slac
     return False
 
 
-def _pareto(values: Any) -> tuple[Any, Any]:
-    """Return amounts and places of the placements that are not dominated, by latency."""
+def planar_front(values: Any, rounding: float = 0.0) -> Any:
+    """Return the rows of (latency, energy, ...) that no other dominates, one of equal ones, by latency.
+
+    Parameters
+    ----------
+    rounding : float
+        Relative difference below which two energies are equal.
+    """
     order = np.lexsort((values[:, ENERGY], values[:, LATENCY]))
     energy = values[order, ENERGY]
     best = np.concatenate(([np.inf], np.minimum.accumulate(energy)[:-1]))
-    kept = order[energy < best * (1.0 - _ROUNDING)]
-    return values[kept], kept
+    return order[energy < best * (1.0 - rounding)]
 
 
 def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> InfeasibleError:

@@ -4,6 +4,7 @@ Exact at any size: moocore finds the front. From many points, those that a few g
 before. Of equal points all stay: which of two equal machines is better, the metrics do not say.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import moocore
@@ -123,6 +124,19 @@ def scaled(objectives: Any, corner: tuple[Any, Any]) -> Any:
     return (objectives - low[:, np.newaxis]) / width[:, np.newaxis]
 
 
-def corner_of_unit(count: int) -> Any:
-    """Return the reference point of scaled objectives: a tenth beyond the front's worst in each."""
-    return np.full(count, 1.1)
+def hypervolume_shares(parts: Iterable[Any], whole: Any) -> list[float]:
+    """Return the hypervolumes of some sets of points over that of all.
+
+    Objectives are scaled to the range of the front of all. The reference point is a tenth of it beyond the
+    front's worst in each.
+
+    Parameters
+    ----------
+    parts : iterable of array of float, shape (objectives, points)
+        Less is better.
+    whole : array of float, shape (objectives, points)
+        All points, of which there is at least one.
+    """
+    corner, reference = corner_of(whole[:, front(whole)]), np.full(len(whole), 1.1)
+    total = hypervolume(scaled(whole, corner), reference)
+    return [hypervolume(scaled(part, corner), reference) / total for part in parts]

@@ -1,7 +1,11 @@
-"""Placements by evolution or at random: for graphs that are no chains, and to check exact fronts.
+"""NSGA-II: ranks of a population, and placements by evolution or at random.
 
-MaGNAS's inner search (section 4.3.2): NSGA-II over a genome with a gene for each block, the unit that runs
-it. Source of the defaults: section 4.3.2 (mutation 0.4, crossover 0.8) and 5.1.3 (population 200).
+Placements are searched where graphs are no chains, and to check exact fronts. MaGNAS's inner search (section
+4.3.2) has a gene for each block, the unit that runs it. Source of the defaults: section 4.3.2 (mutation 0.4,
+crossover 0.8) and 5.1.3 (population 200).
+
+Source: Deb, Pratap, Agarwal, Meyarivan: A fast and elitist multiobjective genetic algorithm: NSGA-II, IEEE
+Transactions on Evolutionary Computation 6(2), 2002.
 """
 
 from collections.abc import Callable
@@ -10,7 +14,38 @@ from typing import Any, Literal
 
 import numpy as np
 
+from npusim.mapping import planar_front
+from npusim.studies.pareto import front
+
+UNRANKED = np.iinfo(np.int64).max
+"""Rank of a member that owns no point, or is worse than all those that are wanted."""
 SearchMethod = Literal["nsga2", "random"]
+
+
+def ranked(values: Any, owners: Any, members: int, wanted: int) -> tuple[Any, Any]:
+    """Return the rank and the crowding distance of each member of a population, by its best points.
+
+    A member leaves with the first front that holds a point of its own. The less rank and the more distance,
+    the better.
+
+    Parameters
+    ----------
+    values : array of float, shape (points, objectives)
+        Finite; less is better.
+    owners : array of int64, shape (points,)
+        Member that each point belongs to.
+    members, wanted : int
+        Size of the population; members to rank at least.
+    """
+    from pymoo.operators.survival.rank_and_crowding.metrics import calc_crowding_distance
+
+    rank, crowding, left, level = np.full(members, UNRANKED), np.zeros(members), np.arange(len(owners)), 0
+    while len(left) and np.count_nonzero(rank < UNRANKED) < wanted:
+        best = left[front(values[left].T)]
+        rank[owners[best]] = level
+        np.maximum.at(crowding, owners[best], calc_crowding_distance(values[best]))
+        left, level = left[rank[owners[left]] == UNRANKED], level + 1
+    return rank, crowding
 
 
 @dataclass(frozen=True)
@@ -58,7 +93,7 @@ def searched(genes: Genes, method: SearchMethod, budget: Budget, first: Any = No
     random = np.random.default_rng(budget.seed)
     kept = np.empty((0, len(genes.allowed)), np.int64) if first is None else first
     values = genes.evaluate(kept) if len(kept) else np.empty((0, 2))
-    best = pareto(values)
+    best = planar_front(values)
     best, best_values, evaluated = kept[best], values[best], len(kept)
     while evaluated < budget.evaluations:
         count = min(budget.population, budget.evaluations - evaluated)
@@ -69,7 +104,7 @@ def searched(genes: Genes, method: SearchMethod, budget: Budget, first: Any = No
         evaluated += count
         new = genes.evaluate(points)
         best, best_values = np.concatenate([best, points]), np.concatenate([best_values, new])
-        order = pareto(best_values)
+        order = planar_front(best_values)
         best, best_values = best[order], best_values[order]
         kept, values = np.concatenate([kept, points]), np.concatenate([values, new])
         kept, values = _survivors(kept, values, budget.population)
@@ -103,35 +138,6 @@ def _survivors(points: Any, values: Any, population: int) -> tuple[Any, Any]:
     points, values = points[good], values[good]
     if not len(points):
         return points, values
-    from pymoo.operators.survival.rank_and_crowding.metrics import calc_crowding_distance
-    from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
-
-    order: list[int] = []
-    for front in NonDominatedSorting().do(values, n_stop_if_ranked=population):
-        distance = calc_crowding_distance(values[front]) if len(front) > 2 else np.zeros(len(front))
-        order += np.asarray(front)[np.argsort(-distance, kind="stable")].tolist()
-    return points[order[:population]], values[order[:population]]
-
-
-def pareto(values: Any) -> Any:
-    """Return the numbers of the non-dominated rows of (latency, energy), by rising latency."""
-    order = np.lexsort((values[:, 1], values[:, 0]))
-    energy = values[order, 1]
-    before = np.concatenate(([np.inf], np.minimum.accumulate(energy)[:-1]))
-    return order[energy < before]
-
-
-def hypervolume(values: Any, worst: Any) -> float:
-    """Return the area that placements dominate, up to the worst latency and energy (s J).
-
-    Parameters
-    ----------
-    values : array, shape (placements, 2)
-    worst : array, shape (2,)
-    """
-    inside = values[(values < worst).all(1)]
-    if not len(inside):
-        return 0.0
-    inside = inside[pareto(inside)]
-    right = np.append(inside[1:, 0], worst[0])
-    return float(((right - inside[:, 0]) * (worst[1] - inside[:, 1])).sum())
+    rank, crowding = ranked(values, np.arange(len(points)), len(points), population)
+    order = np.lexsort([-crowding, rank])[:population]
+    return points[order], values[order]

@@ -8,8 +8,9 @@ import pytest
 from npusim import Scenario
 from npusim.cli.program import run
 from npusim.mapping import Terms, objective_of
-from npusim.studies.evolved_mapping import Budget, Genes, hypervolume, searched
+from npusim.studies.evolution import Budget, Genes, searched
 from npusim.studies.map_front import Limits, map_front, placed_units
+from npusim.studies.pareto import hypervolume
 
 NETWORK = Scenario("gcn-cora", techniques="stagr")
 FEW = Budget(evaluations=300, population=50)
@@ -46,8 +47,8 @@ def test_the_same_seed_finds_the_same_and_nothing_found_beats_another(units):
 def test_hypervolume_is_the_area_below_the_worst():
     worst = np.array([4.0, 4.0])
     values = np.array([[1.0, 3.0], [2.0, 2.0], [3.0, 3.5], [5.0, 1.0]])
-    assert hypervolume(values, worst) == pytest.approx(1.0 + 4.0)
-    assert hypervolume(values[:0], worst) == 0.0
+    assert hypervolume(values.T, worst) == pytest.approx(1.0 + 4.0)
+    assert hypervolume(values[:0].T, worst) == 0.0
 
 
 def test_evolution_finds_most_of_the_exact_front_and_more_than_chance():
