@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from npusim import estimate
 from npusim.arch import load_soc
 from npusim.arch.array import LOOPS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
-from npusim.cost import RESULT_DTYPE, Unit, operator_costs
+from npusim.cost import Unit, operator_costs
 from npusim.cost.arrays.allocation import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW
 from npusim.cost.arrays.mapper import best_order, mapped_order
 from npusim.cost.arrays.nest import (
@@ -298,6 +298,5 @@ def test_operators_that_are_alike_cost_what_each_does_by_itself():
     chosen = np.flatnonzero(ops["unit"] == int(Unit.DPU))[:12]
     assert len(chosen) == 12
     for o in chosen:
-        alone = np.zeros(1, RESULT_DTYPE)
-        operator_costs(mapped.arch.archs, ops[o : o + 1], alone)
+        alone = operator_costs(mapped.arch, ops[o : o + 1])
         assert alone[0] == found[o]

@@ -14,13 +14,14 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from naive_records import record
+from one_point import evaluate
 from strategies import convolutions, graphs, machines, runs, soc_with, tight_convolutions, tight_products
 
 from npusim import estimate
 from npusim.cost.design_batch import points_in_groups
 from npusim.cost.design_point import arch_row
 from npusim.cost.dsp import dsp_operator_s
-from npusim.cost.evaluation import evaluate, evaluate_points
+from npusim.cost.evaluation import evaluate_points
 from npusim.cost.plans import plan_table
 from npusim.cost.rates import CMX2DDR, DDR2CMX, dma_latency_s, dma_transfer_s, sram_copy_s
 from npusim.cost.search import _triangle_cycles

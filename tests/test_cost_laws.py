@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from one_point import evaluate
 from strategies import Machine, convolutions, graphs, machines, runs, tight_convolutions, tight_products
 
 from npusim import estimate, load_workload
 from npusim.arch import load_soc
 from npusim.cost.design_point import arch_row
-from npusim.cost.evaluation import evaluate
 from npusim.cost.plan_costs import contention_interval_s
 from npusim.cost.rates import TOLERANCE
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from naive_records import record
+from one_point import evaluate
 from spaces import changed
 from strategies import tight_convolutions, tight_products
 
 import npusim
 from npusim.arch.npu import MAPPING_OBJECTIVES
-from npusim.cost.evaluation import evaluate
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.explore.campaign import campaign_of
 from npusim.explore.spaces import load_space

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from naive_records import record
+from one_point import evaluate
 from strategies import tight_convolutions, tight_products
 
 import npusim
 from npusim.cli.program import run
-from npusim.cost.evaluation import evaluate
 from npusim.cost.kernels import plain_kernels
 from npusim.cost.nests import least_sram_bytes, nest_of
 from npusim.cost.rates import TOLERANCE

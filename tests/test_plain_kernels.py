@@ -13,14 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from one_point import evaluate
 from strategies import convolutions, graphs, machines, runs, tight_convolutions, tight_products
 
 import npusim
-from npusim.cost.evaluation import _evaluate_group, _served_search, evaluate, operator_costs
+from npusim.cost.evaluation import (
+    _cost_chosen,
+    _evaluate_group,
+    _search_group,
+    _served_search,
+    operator_costs,
+)
 from npusim.cost.kernels import SHIPPED, VARIABLE, Kernel, compiled, compiled_or_plain, plain_kernels
-from npusim.cost.nests import searched_rows
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
-from npusim.cost.totals import cost_candidates
 from npusim.errors import InfeasibleError
 from npusim.mapping import Run, map_graph
 
@@ -45,11 +50,11 @@ def test_networks_cost_the_same_to_the_bit(data, graph, machine):
         assert mapped(graph, machine.soc, run) == as_compiled
 
 
-@pytest.mark.parametrize("plain", ["_evaluate_group", "cost_candidates", "searched_rows", "_served_search"])
+@pytest.mark.parametrize("plain", ["_evaluate_group", "_search_group", "_cost_chosen", "_served_search"])
 def test_plain_and_compiled_kernels_read_each_other(plain, monkeypatch):
     graph, soc = npusim.Scenario("gcn-cora").graph, npusim.load_soc("core-ultra-series2")
     expected = costs(graph, soc)
-    for kernel in (_evaluate_group, cost_candidates, searched_rows, _served_search):
+    for kernel in (_evaluate_group, _search_group, _cost_chosen, _served_search):
         monkeypatch.setattr(kernel, "_is_compiled", False)
     monkeypatch.setattr(Kernel, "_runs_plain", lambda kernel, _: kernel.__name__ == plain)
     assert costs(graph, soc) == expected
@@ -58,8 +63,7 @@ def test_plain_and_compiled_kernels_read_each_other(plain, monkeypatch):
 def costs(graph: Any, soc: Any) -> bytes:
     """Return the costs of a network's operators under the best plan, and of each alone."""
     found = map_graph(graph, soc, Run())
-    results = np.zeros(len(found.lowered.ops), RESULT_DTYPE)
-    operator_costs(found.arch.archs, found.lowered.ops, results)
+    results = operator_costs(found.arch, found.lowered.ops)
     return bytes(found.results.tobytes() + results.tobytes())
 
 

@@ -70,9 +70,8 @@ def chain(layers: int, growth: int) -> Graph:
 
 def best(table, requests: float = 1.0) -> tuple[np.void, int]:
     arch = arch_row(SERIES2, 2, requests, "latency")
-    total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
-    evaluate_plans(arch, table, total, plan)
-    return total[0], int(plan[0])
+    costs = evaluate_plans(arch, table)
+    return costs.total, costs.plan
 
 
 @pytest.mark.parametrize("growth", [0, 5])

@@ -12,11 +12,12 @@ from spaces import QUICK, changed
 from strategies import Machine
 
 from npusim import estimate
+from npusim.cost.architecture import ARCH_DTYPE
 from npusim.cost.kernels import plain_kernels
 from npusim.cost.plans import plan_table
 from npusim.cost.prefetch import TRANSFER_DTYPE, new_prefetch, schedule
 from npusim.cost.tables import Unit, empty_ops
-from npusim.cost.terms import BEST_S, DMA_TERM_S, HELD_PER_S, OWN_ROOM, PAUSES_S, ROOM, STALL_S, TERMS
+from npusim.cost.terms import new_terms
 from npusim.engines.estimate import Estimate
 from npusim.explore.campaign import campaign_of
 from npusim.explore.query import query
@@ -38,13 +39,13 @@ def scheduled(idle: Any, stall: Any, room: Any, held: Any, launches: Any) -> tup
     """Return what the schedule of operators saves (s), and its transfers."""
     ops = empty_ops(len(idle))
     ops["unit"], ops["launches"], ops["macs"] = Unit.DPU, launches, np.arange(len(idle))
-    terms = np.zeros((len(idle), TERMS, 1))
-    terms[:, BEST_S, 0], terms[:, STALL_S, 0], terms[:, HELD_PER_S, 0] = idle, stall, held
-    terms[:, ROOM, 0] = terms[:, OWN_ROOM, 0] = room
-    terms[:, DMA_TERM_S], terms[:, PAUSES_S] = 0.0, 0.0
+    table, rows, arrays = plan_table(ops[np.newaxis]), np.arange(len(idle)), np.zeros(1, ARCH_DTYPE)
     scratch, transfers = new_prefetch(1, len(idle), 1), np.zeros(2 * len(idle) + 1, TRANSFER_DTYPE)
     with plain_kernels():
-        schedule(plan_table(ops[np.newaxis]), 0, np.arange(len(idle)), terms, 0, scratch, transfers)
+        terms = new_terms(len(idle), 1)
+        terms.best_s[:, 0], terms.stall_s[:, 0], terms.held_bytes_per_s[:, 0] = idle, stall, held
+        terms.room_bytes[:, 0] = terms.own_room_bytes[:, 0] = room
+        schedule(table, 0, rows, terms, np.zeros((len(idle), 1)), arrays, 0, scratch, transfers)
     return float(scratch.saved_s[0, 0]), transfers[: int(np.argmax(transfers["operator"] < 0))]
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from one_point import evaluate
 from strategies import tight_products
 
 import npusim
-from npusim.cost.evaluation import evaluate
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.errors import ShapeError
 from npusim.graph import Graph

@@ -38,9 +38,8 @@ def fill_host_work(
     row["host_format"] = _format(graph.inputs_of(main))
     if main.traits.work_class is WorkClass.CONTRACTION:
         row["host_macs"] = row["macs"] / _layout_rate(graph, main, device)
-        # Channels that are worked on one by one keep a core busy as ever.
-        alone = main.family is Family.DEPTHWISE and graph.work(main).in_c == 1
-        row["host_results"] = float("inf") if alone else graph.outputs_of(main)[0].elements
+        is_by_channel = main.family is Family.DEPTHWISE and graph.work(main).in_c == 1
+        row["host_results"] = _FOR_ALL_CORES if is_by_channel else graph.outputs_of(main)[0].elements
     for op in members:
         _add_elements(row, graph, op)
     read, written = traffic.read(), graph.outputs_of(members[-1])
@@ -85,21 +84,35 @@ def _is_sparse_product(graph: Graph, op: Operator) -> bool:
     return op.family is Family.MATMUL and graph.inputs_of(op)[0].storage is Storage.ZVC
 
 
+_FOR_ALL_CORES = float("inf")
+"""Results of a product that keeps all cores busy, however few it has (`busy_outputs` of a data sheet): cores
+divide the channels of a depthwise convolution, or the non-zeros of a sparse operand."""
+
+
 def _fill_sparse_product(
     row: Any, graph: Graph, op: Operator, traffic: _Traffic, uncached: Collection[str]
 ) -> None:
-    """Fill in a product along non-zeros: each of them fetches a row of the right operand."""
-    left, table = graph.inputs_of(op)[:2]
-    if op.family is not Family.AGGREGATE:
+    """Fill in a product along the non-zeros of its left operand.
+
+    Each non-zero fetches the row of the right operand that it multiplies. Fetches scatter over that operand:
+    over all of it, or over as many cache lines as there are fetches.
+    """
+    left, right = graph.inputs_of(op)[:2]
+    if op.family is not Family.AGGREGATE:  # an aggregation counts the products of non-zeros alone
         row["host_macs"] *= left.density
-    nonzeros, table_bytes = float(left.nonzeros), traffic.size(table)
-    row_bytes = table_bytes * row["out_c"] / max(1, table.elements)
-    line = host_facts(traffic.device).cache_line
-    row["host_results"] = float("inf")
+    nonzeros, right_bytes = float(left.nonzeros), traffic.size(right)
+    fetched_bytes = right_bytes * row["out_c"] / max(1, right.elements)
+    row["host_results"] = _FOR_ALL_CORES
     row["host_rows"][ROW_KINDS.index("aggregate")] += nonzeros
-    row["host_fetched_bytes"], row["host_gathers"] = nonzeros * row_bytes, nonzeros
-    row["host_reach_bytes"] = min(table_bytes, nonzeros * max(1.0, -(-row_bytes // line)) * line)
-    row["host_fresh_bytes"] += table_bytes if table.name in uncached else 0.0
+    row["host_fetched_bytes"], row["host_gathers"] = nonzeros * fetched_bytes, nonzeros
+    row["host_reach_bytes"] = min(right_bytes, nonzeros * _line_bytes(fetched_bytes, traffic.device))
+    row["host_fresh_bytes"] += right_bytes if right.name in uncached else 0.0
+
+
+def _line_bytes(row_bytes: float, device: Cpu | Gpu) -> float:
+    """Return the bytes of the cache lines that a row touches; at least one."""
+    line = host_facts(device).cache_line
+    return max(1.0, -(-row_bytes // line)) * line
 
 
 def hand_over(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, handed: Collection[str]) -> None:
@@ -204,9 +217,7 @@ def _random(row: Any, graph: Graph, op: Operator, device: Cpu | Gpu) -> None:
     inputs, work = graph.inputs_of(op), graph.work(op)
     table = inputs[0]
     row_bytes = work.row_length * table.dtype.bytes
-    line = host_facts(device).cache_line
-    lines = max(1.0, -(-row_bytes // line))
-    row["host_reach_bytes"] = min(float(table.bytes), work.rows * lines * line)
+    row["host_reach_bytes"] = min(float(table.bytes), work.rows * _line_bytes(row_bytes, device))
     row["host_gathers" if op.family is Family.GATHER else "host_scatters"] = work.rows
     if op.family is not Family.GATHER:
         row["host_columns"] = work.row_length

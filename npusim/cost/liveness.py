@@ -14,7 +14,7 @@ DRAM. Devices that share a level are one device to that level.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from npusim.arch import Npu, Soc
@@ -26,22 +26,28 @@ from npusim.graph import Graph
 from npusim.ops import Family, Storage, Tensor, TensorKind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Use:
-    """Operands and results of a group on a device: bytes by the tensor that they are part of."""
+    """Bytes of a group's operands and results in one pass, by the tensor that they are part of."""
 
     device: str
     a: Mapping[str, float] | None = None
     b: Mapping[str, float] | None = None
     extra: tuple[Mapping[str, float], ...] = ()
-    made: Mapping[str, float] | None = None
+    made: Mapping[str, float] = field(default_factory=dict)
+    triangle_bytes: float = 0.0
+    """Bytes of `a` where it is a stored triangle; else 0."""
+
+    def names(self) -> set[str]:
+        """Return the tensors that are read or written."""
+        return {*self.made, *(name for operand in (self.a, self.b, *self.extra) for name in operand or ())}
 
 
 def fill_reuse(
     table: Any,
     graph: Graph,
     groups: Sequence[Group],
-    operands: Mapping[int, Any],
+    on_arrays: Mapping[int, Use],
     roots: Mapping[str, Any],
     leaving: Collection[str],
     shared: Mapping[str, str],
@@ -50,8 +56,8 @@ def fill_reuse(
 
     Parameters
     ----------
-    operands : mapping
-        Operands and results of each group on an array device (`npusim.cost.lowering`).
+    on_arrays : mapping of int to Use
+        Operands and results of each group on an array device.
     leaving : collection of str
         Tensors that the network returns.
     shared : mapping of str to str
@@ -60,17 +66,10 @@ def fill_reuse(
     kept = {t.name for t in graph.tensors.values() if t.cached and t.kind is not TensorKind.ACTIVATION}
     uses: list[Use | None] = []
     for i, group in enumerate(groups):
-        operand = operands.get(i)
-        if not group.device:
-            uses.append(None)
-        elif operand is None:
-            uses.append(_on_host(graph, group, roots))
-        else:
-            a = operand.a
-            if a and operand.triangle_bytes:
-                a = dict.fromkeys(a, operand.triangle_bytes / len(a))
-            made = {result.name: result.bytes for result in operand.results}
-            uses.append(Use(group.device, a, operand.b, operand.extra, made))
+        use = on_arrays.get(i) or (_on_host(graph, group, roots) if group.device else None)
+        if use is not None and use.a and use.triangle_bytes:
+            use = replace(use, a=dict.fromkeys(use.a, use.triangle_bytes / len(use.a)))
+        uses.append(use)
     _fill(table, uses, leaving, kept, "")
     if shared:
         for i, use in enumerate(uses):
@@ -149,13 +148,13 @@ def bytes_between(
             else:
                 size = _since(recent, producer, [name], pinned)
                 last_needed[producer] = max(last_needed.get(producer, 0.0), size)
-        for name in (*sorted(read), *(use.made or ())):
+        for name in (*sorted(read), *use.made):
             size = max(sizes[name] for sizes in (*operands, use.made) if sizes and name in sizes)
             recent.pop(name, None)
             recent[name] = (i, use.device, size)
-        producer_of.update(dict.fromkeys(use.made or (), i))
+        producer_of.update(dict.fromkeys(use.made, i))
     for producer, size in last_needed.items():
-        results = uses[producer].made or {}  # type: ignore[union-attr]
+        results = uses[producer].made  # type: ignore[union-attr]
         if producer not in lost and not leaving & results.keys():
             distances[producer] = distances[producer]._replace(c=size + 1.0)
     return distances

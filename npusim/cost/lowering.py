@@ -25,7 +25,7 @@ from npusim.cost.formats import (
     widening_j,
 )
 from npusim.cost.host_lowering import fill_host_work, host_transfers, shared_tensors, uncached_tensors
-from npusim.cost.liveness import Liveness, fill_reuse, packing, roots
+from npusim.cost.liveness import Liveness, Use, fill_reuse, packing, roots
 from npusim.cost.plans import (
     Decisions,
     Group,
@@ -57,39 +57,6 @@ class Lowered:
     warnings: tuple[str, ...]
     transfers: Callable[[], list[Transfers]]
     """What each group reads and writes in one pass over its operands, wherever they lie."""
-
-
-_Operand = Mapping[str, float]
-"""Bytes that DMA reads in one pass over an operand outside SRAM, by the tensor that they are part of."""
-
-
-class _Result(NamedTuple):
-    """A result of a group; `leaves`: whether the network returns it."""
-
-    name: str
-    bytes: float
-    leaves: bool
-
-
-@dataclass(slots=True)
-class _Operands:
-    """Operands and results of a group on the NPU."""
-
-    a: _Operand | None = None
-    b: _Operand | None = None
-    extra: tuple[_Operand, ...] = ()
-    results: tuple[_Result, ...] = ()
-    triangle_bytes: float = 0.0
-    """Bytes of activations that are a stored triangle."""
-
-    def weights(self) -> tuple[_Operand, ...]:
-        """Return all operands but the activations."""
-        return (*([self.b] if self.b else []), *self.extra)
-
-    def names(self) -> set[str]:
-        """Return the tensors that are read or written."""
-        read = [name for operand in (self.a, self.b, *self.extra) for name in operand or ()]
-        return {*read, *(result.name for result in self.results)}
 
 
 class Transfer(NamedTuple):
@@ -168,8 +135,8 @@ class _Lowering:
         returned = (*graph.outputs, *graph.passed_between_parts, *copied)
         self.leaving = {stored for name in returned for stored in self.root[name]}
         self.warnings: list[str] = []
-        self.operands: dict[int, _Operands] = {}
-        """Of each group on the NPU."""
+        self.uses: dict[int, Use] = {}
+        """Operands and results of each group on the NPU."""
         self.uncached = uncached_tensors(graph, groups, self.root, self.leaving)
         self.table = empty_ops(len(groups))
         places = {name: i for devices in (soc.array_devices, soc.hosts) for i, name in enumerate(devices)}
@@ -197,11 +164,11 @@ class _Lowering:
             name: device.shared_level for name, device in soc.array_devices.items() if device.shared_level
         }
         if shared or any(device.levels for device in soc.array_devices.values()):
-            fill_reuse(self.table, graph, groups, self.operands, self.root, self.leaving, shared)
+            fill_reuse(self.table, graph, groups, self.uses, self.root, self.leaving, shared)
         self.users: dict[str, list[int]] = {}
         """Groups on the NPU that read or write each tensor."""
-        for i, operands in self.operands.items():
-            for name in operands.names():
+        for i, use in self.uses.items():
+            for name in use.names():
                 self.users.setdefault(name, []).append(i)
 
     def _fill(self, row: Any, index: int, group: Group, first: bool) -> None:
@@ -223,7 +190,7 @@ class _Lowering:
             fill_dsp(row["dsp"], self.graph, op, self._npu(group), self.warnings)
         elif group.unit is Unit.DMA and index not in self.copies:
             row["copy_bytes"] = sum(t.bytes for t in results)
-        self.operands[index] = self._operands(row, op, group, inputs, results, first)
+        self.uses[index] = self._use(row, op, group, inputs, results, first)
         if cycles is not None and group.unit is Unit.DPU:
             if not row["macs"]:
                 allowed = "operators that multiply and accumulate, and those of the DSPs"
@@ -259,7 +226,7 @@ class _Lowering:
                 channels = shape[-1] if shape else 1
                 row["out_c"], row["out_w"] = float(channels), max(1.0, work.elements / max(1, channels))
 
-    def _operands(
+    def _use(
         self,
         row: Any,
         op: Operator,
@@ -267,13 +234,12 @@ class _Lowering:
         inputs: tuple[Tensor, ...],
         results: tuple[Tensor, ...],
         first: bool,
-    ) -> _Operands:
-        operands = _Operands(
-            results=tuple(_Result(t.name, self._written(t, group), t.name in self.leaving) for t in results)
-        )
+    ) -> Use:
+        npu = self._npu(group)
+        use = Use(group.device, made={t.name: t.bytes * packing(t, False, npu) for t in results})
         row["c_item"] = results[0].dtype.bytes
         if not inputs:  # made from nothing, such as a Range
-            return operands
+            return use
         product = group.unit is Unit.DPU and row["dpu_operation"] in _PRODUCTS
         sums = group.unit is Unit.DPU and row["dpu_operation"] == DpuOperation.ELTWISE
         a = max(inputs, key=lambda t: t.elements) if sums else inputs[0]
@@ -286,23 +252,22 @@ class _Lowering:
         extra += [self.graph.tensors[t] for member in ops[1:] for t in member.inputs if t not in inner]
         row["a_item"] = a.dtype.bytes
         if group.unit is Unit.DPU:
-            self._fill_format(row, a, b, self._npu(group))
+            self._fill_format(row, a, b, npu)
         row["a_prefetch"] = self._is_known(a) and not first
         row["a_constant"] = a.kind is TensorKind.CONSTANT
-        operands.a = self._operand(a, group, is_weight=False)
+        use.a = self._stored(a, npu, is_weight=False)
         if op.family is Family.GATHER:  # of a table the gathered rows alone
             share = min(1.0, results[0].elements / max(1, a.elements))
-            operands.a = {name: size * share for name, size in operands.a.items()}
+            use.a = {name: size * share for name, size in use.a.items()}
         if b is not None:
             row["b_item"] = b.dtype.bytes
             row["b_prefetch"] = self._is_known(b) and not first
-            npu = self._npu(group)
             row["a_pack"] *= packing(a, False, npu)
             row["b_pack"] = packing(b, True, npu)
             if row["dpu_operation"] == DpuOperation.CONVOLUTION:  # a transposed one has taps for each phase
                 taps = math.prod(b.shape[2 - len(results[0].shape) :])
                 row["b_pack"] *= taps / (row["kernel_w"] * row["kernel_h"])
-            operands.b = self._operand(b, group, is_weight=True)
+            use.b = self._stored(b, npu, is_weight=True)
             # Densities that the grid may use: it skips zeros of operands with a bitmap alone.
             by_bitmap = [sparse_operand(t, t is b, npu) is None for t in (a, b)]
             if a.storage is Storage.ZVC and npu.sparsity.skip_activations and by_bitmap[0]:
@@ -310,10 +275,10 @@ class _Lowering:
                 row["a_block_density"] = a.block_density if a.block_density is not None else 1.0
             if b.storage is Storage.ZVC and npu.sparsity.skip_weights and by_bitmap[1]:
                 row["b_density"] = b.density
-            operands.triangle_bytes = self._triangle(row, a, op)
+            use.triangle_bytes = self._triangle(row, a, op)
         distinct = {t.name: t for t in extra}.values()
-        operands.extra = tuple(self._operand(t, group, is_weight=True) for t in distinct)
-        return operands
+        use.extra = tuple(self._stored(t, npu, is_weight=True) for t in distinct)
+        return use
 
     def _fill_format(self, row: Any, a: Tensor, b: Tensor | None, npu: Npu) -> None:
         """Fill the width that the grid computes in, its rate and energy, and what regular zeros save."""
@@ -343,12 +308,10 @@ class _Lowering:
     def _npu(self, group: Group) -> Npu:
         return cast(Npu, self.soc.devices[group.device])
 
-    def _operand(self, tensor: Tensor, group: Group, is_weight: bool) -> _Operand:
-        size = tensor.bytes * packing(tensor, is_weight, self._npu(group))
+    def _stored(self, tensor: Tensor, npu: Npu, is_weight: bool) -> Mapping[str, float]:
+        """Return the bytes of an operand by the stored tensor that they are part of."""
+        size = tensor.bytes * packing(tensor, is_weight, npu)
         return {name: size * share for name, share in self.root[tensor.name].items()}
-
-    def _written(self, tensor: Tensor, group: Group) -> float:
-        return tensor.bytes * packing(tensor, False, self._npu(group))
 
     def _is_known(self, tensor: Tensor) -> bool:
         stored = (self.graph.tensors[name] for name in self.root[tensor.name])
@@ -378,15 +341,22 @@ class _Lowering:
         if group.unit.is_host:
             sizes = host_transfers(self.graph, group, self.soc.hosts[group.device], self.uncached[index])
             return Transfers(*(tuple(self._host_transfers(part)) for part in sizes))
-        operands, npu = self.operands[index], self._npu(group)
-        read: list[Transfer] = []
-        for operand, is_weight in ((operands.a, False), *((each, True) for each in operands.weights())):
-            for name, size in (operand or {}).items():
-                tensor = self.graph.tensors[name]
-                share = min(1.0, size / max(1.0, tensor.bytes * packing(tensor, is_weight, npu)))
-                stored_bytes = operands.triangle_bytes if operand is operands.a else 0.0
-                read.append(Transfer(name, stored_bytes or size, share))
-        return Transfers(tuple(read), tuple(Transfer(r.name, r.bytes, 1.0) for r in operands.results))
+        use, npu = self.uses[index], self._npu(group)
+        read = [
+            Transfer(name, use.triangle_bytes or size, self._share_of(name, size, npu, is_weight=False))
+            for name, size in (use.a or {}).items()
+        ]
+        for weights in (use.b or {}, *use.extra):
+            read += [
+                Transfer(name, size, self._share_of(name, size, npu, is_weight=True))
+                for name, size in weights.items()
+            ]
+        return Transfers(tuple(read), tuple(Transfer(name, size, 1.0) for name, size in use.made.items()))
+
+    def _share_of(self, name: str, size: float, npu: Npu, is_weight: bool) -> float:
+        """Return the share of a stored tensor that some of its bytes are."""
+        tensor = self.graph.tensors[name]
+        return min(1.0, size / max(1.0, tensor.bytes * packing(tensor, is_weight, npu)))
 
     def _host_transfers(self, sizes: Mapping[str, float]) -> Iterator[Transfer]:
         for tensor, size in sizes.items():
@@ -402,32 +372,33 @@ class _Lowering:
         spread, copied = live.bytes_at(index)
         if unit.is_host:
             return _Resident(spread, copied)
-        operands = self.operands[index]
+        use = self.uses[index]
         if index in self.copies:
             in_sram = frozenset()
 
-        def fetched(operand: _Operand | None) -> float:
+        def fetched(operand: Mapping[str, float] | None) -> float:
             moved = operand.items() if operand is not None else ()
             return sum(size * live.share_to_fetch(name, index) for name, size in moved if name not in in_sram)
 
-        def stays(operand: _Operand | None) -> bool:
+        def stays(operand: Mapping[str, float] | None) -> bool:
             return operand is not None and all(name in in_sram or live.is_resident(name) for name in operand)
 
-        a, b, results, triangle = operands.a, operands.b, operands.results, operands.triangle_bytes
-        if a is not None and triangle:
-            triangle *= live.share_to_fetch(next(iter(a)), index)
+        triangle_bytes = use.triangle_bytes
+        if use.a is not None and triangle_bytes:
+            triangle_bytes *= live.share_to_fetch(next(iter(use.a)), index)
+        leaves = self.leaving
         return _Resident(
             live_spread_bytes=spread,
             live_copied_bytes=copied,
             reserved_bytes=live.reserved_at(index),
-            c_resident=all(result.name in in_sram for result in results),
-            c_dram_bytes=sum(r.bytes for r in results if r.leaves or r.name not in in_sram),
-            a_resident=stays(a),
-            a_dram_bytes=fetched(a),
-            b_resident=stays(b) or (b is not None and index in live.bands),
-            b_dram_bytes=fetched(b),
-            extra_dram_bytes=sum(fetched(operand) for operand in operands.extra),
-            a_triangle_bytes=triangle,
+            c_resident=all(name in in_sram for name in use.made),
+            c_dram_bytes=sum(s for name, s in use.made.items() if name in leaves or name not in in_sram),
+            a_resident=stays(use.a),
+            a_dram_bytes=fetched(use.a),
+            b_resident=stays(use.b) or (use.b is not None and index in live.bands),
+            b_dram_bytes=fetched(use.b),
+            extra_dram_bytes=sum(fetched(operand) for operand in use.extra),
+            a_triangle_bytes=triangle_bytes,
         )
 
 

@@ -12,28 +12,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.cost.architecture import ArchRecord, Archs
+from npusim.cost.architecture import Archs
 from npusim.cost.candidates import CANDIDATE_SIZE
 from npusim.cost.kernels import compiled
-from npusim.cost.rates import BEST, INDEX, PLAIN_BEST, choose, fill_latencies
+from npusim.cost.rates import Choices, choose, fill_latencies
 from npusim.cost.records import Floats, Ints
 from npusim.cost.resources import BODY, COUNT, STATIC_W, add_operator_demand, dynamic_j, moved_bytes
 from npusim.cost.tables import OpRecord
 
-IDLE_W = 2
-"""Column of the idle power in the table of the machine's states (`npusim.cost.design_batch.Batch`)."""
 _ENERGY = 1.0
 """Number of `energy` in `npusim.arch.npu.MAPPING_OBJECTIVES`; smaller is latency, greater the product."""
 
 
-class Energies(NamedTuple):
-    """Energies of a device in each state of the machine, and the state at each point."""
+class States(NamedTuple):
+    """States of a machine: what differs between points and takes no time; shape (states,)."""
 
+    area_mm2: Floats
+    peak_ops_per_s: Floats
+    idle_w: Floats
+    limit_w: Floats
     unit_j: Floats
-    """Shape (states, UNIT_ENERGIES)."""
-    machine: Floats
-    """Shape (states, 4); column `IDLE_W` has the idle power."""
-    states: Ints
+    """Unit energies, shape (array devices, states, UNIT_ENERGIES)."""
 
 
 @compiled
@@ -47,7 +46,7 @@ def weighs_energy(archs: Archs) -> bool:
 
 @compiled
 def choose_mapping(
-    arch: ArchRecord,
+    archs: Archs,
     op: OpRecord,
     candidates: Any,
     start: int,
@@ -55,25 +54,28 @@ def choose_mapping(
     is_served: bool,
     rates: Floats,
     points: int,
-    energies: Energies,
-    choices: Floats,
-    latencies: Floats,
+    states: States,
+    state_of: Ints,
+    choices: Choices,
     demands: Floats,
 ) -> None:
     """Choose the best of `candidates[start:stop]` for the objective at each point; arguments as `choose`.
 
     Parameters
     ----------
+    state_of : array of int64
+        State of the machine at each point.
     demands : array of float64, shape (1, COUNT)
         Scratch.
     """
+    arch, unit_j, best_cost = archs.arrays[0, op.device], states.unit_j[op.device], choices.plain_best_s
     if arch.objective < _ENERGY:
-        choose(candidates, start, stop, is_served, rates, points, choices, latencies)
+        choose(candidates, start, stop, is_served, rates, points, choices)
         return
-    fill_latencies(candidates, start, stop, is_served, is_served, rates, points, choices, latencies)
+    fill_latencies(candidates, start, stop, is_served, is_served, rates, points, choices)
     demands[0, :] = 0.0
-    choices[PLAIN_BEST, :] = np.inf
-    numbers, unit_j, states = candidates.view(np.float64), energies.unit_j, energies.states
+    best_cost[:] = np.inf
+    numbers = candidates.view(np.float64)
     add_operator_demand(arch, op, demands, 0)
     for k in range(COUNT):
         demands[0, k] /= op.repeats
@@ -82,16 +84,13 @@ def choose_mapping(
             demands[0, k] = numbers[(start + c) * CANDIDATE_SIZE + k]
         dram_bytes, read_bytes, written_bytes = moved_bytes(demands, 0)
         for p in range(points):
-            latency_s = latencies[c * points + p]
+            latency_s, state = choices.latencies_s[c * points + p], state_of[p]
             if latency_s == np.inf:
                 continue
-            state = states[p]
-            cost = latency_s * (unit_j[state, STATIC_W] + energies.machine[state, IDLE_W])
+            cost = latency_s * (unit_j[state, STATIC_W] + states.idle_w[state])
             for joules in dynamic_j(demands, 0, dram_bytes, read_bytes + written_bytes, unit_j, state):
                 cost += joules
             if arch.objective > _ENERGY:
                 cost *= latency_s
-            if cost < choices[PLAIN_BEST, p]:
-                choices[PLAIN_BEST, p], choices[BEST, p], choices[INDEX, p] = cost, latency_s, start + c
-    for p in range(points):
-        choices[PLAIN_BEST, p] = choices[BEST, p]
+            if cost < best_cost[p]:
+                best_cost[p], choices.best_s[p], choices.candidate[p] = cost, latency_s, start + c

@@ -20,8 +20,8 @@ from npusim.cost.plans import NO_LEAF, PlanTable
 from npusim.cost.records import Bools, Floats, Ints
 from npusim.cost.resources import dsp_lane_cycles
 from npusim.cost.search import fits
-from npusim.cost.tables import OpRecord, Unit
-from npusim.cost.terms import BEST_S, DMA_TERM_S, FUSED_SUMS, SRAM_TERM, WAIT_S, add_fused, fused_chain_s
+from npusim.cost.tables import Unit
+from npusim.cost.terms import Terms, fused_s, fused_work
 
 
 class DeviceTimes(NamedTuple):
@@ -155,80 +155,86 @@ class PlanIndependent(NamedTuple):
     dsp_s: Floats
 
 
-_TOGETHER, _OF_ARRAY, _OF_HOST = 5, 5, 2
-"""Rows of all devices together, of an array device, of a host."""
-
-
 @compiled_making_arrays
 def plan_independent(arrays: int, hosts: int, operators: int, points: int) -> PlanIndependent:
     """Return empty tables of a size."""
-    a, h = _TOGETHER + _OF_ARRAY * arrays, _TOGETHER + _OF_ARRAY * arrays + _OF_HOST * hosts
-    table = np.empty((h + operators, points))
+    of_hosts = 5 + 5 * arrays
+    of_operators = of_hosts + 2 * hosts
+    table = np.empty((of_operators + operators, points))
     return PlanIndependent(
-        table,
-        table[0],
-        table[1],
-        table[2],
-        table[3],
-        table[4],
-        table[5 : 5 + arrays],
-        table[5 + arrays : 5 + 2 * arrays],
-        table[5 + 2 * arrays : 5 + 3 * arrays],
-        table[5 + 3 * arrays : 5 + 4 * arrays],
-        table[5 + 4 * arrays : a],
-        table[a : a + hosts],
-        table[a + hosts : h],
-        table[h:],
+        table=table,
+        requests=table[0],
+        dram_bytes_per_s=table[1],
+        launches_s=table[2],
+        host_dram=table[3],
+        host_moved=table[4],
+        contexts=table[5 : 5 + arrays],
+        shared_bytes_per_s=table[5 + arrays : 5 + 2 * arrays],
+        dispatches_s=table[5 + 2 * arrays : 5 + 3 * arrays],
+        dsps_s=table[5 + 3 * arrays : 5 + 4 * arrays],
+        lane_cycles=table[5 + 4 * arrays : of_hosts],
+        hosts_s=table[of_hosts : of_hosts + hosts],
+        hosts_j=table[of_hosts + hosts : of_operators],
+        dsp_s=table[of_operators:],
     )
 
 
 @compiled
-def fill_independent(archs: Archs, ops: Any, table: Floats, column: int) -> None:
-    """Write the costs of a point that are equal under all plans into a column of `PlanIndependent.table`.
+def fill_independent(archs: Archs, ops: Any, each: PlanIndependent, column: int) -> None:
+    """Write the costs of a point that are equal under all plans into a column.
 
     `ops` are the operators under any one plan, array of OP_DTYPE.
     """
-    # One array in place of the views: numba counts references to each array in a call.
-    arrays, hosts, shared = archs.arrays.shape[1], archs.hosts.shape[1], archs.shared[0, 0]
-    dispatches, dsps, lanes = _TOGETHER + 2 * arrays, _TOGETHER + 3 * arrays, _TOGETHER + 4 * arrays
-    hosts_s, hosts_j = _TOGETHER + _OF_ARRAY * arrays, _TOGETHER + _OF_ARRAY * arrays + hosts
-    launches_s = host_dram = host_moved = 0.0
-    for row in range(table.shape[0]):
-        table[row, column] = 0.0
-    for d in range(arrays):
+    shared = archs.shared[0, 0]
+    for row in range(each.table.shape[0]):
+        each.table[row, column] = 0.0
+    for d in range(archs.arrays.shape[1]):
         array = archs.arrays[0, d]
-        table[_TOGETHER + d, column] = array.contexts
+        each.contexts[d, column] = array.contexts
         if array.shared_place > 0.0:
-            level = int(array.shared_place) - 1
-            table[_TOGETHER + arrays + d, column] = array.level_bytes_per_s[level]
+            each.shared_bytes_per_s[d, column] = array.level_bytes_per_s[int(array.shared_place) - 1]
     for o in range(ops.shape[0]):
         op = ops[o]
         d = op.device
         if op.unit == _HOST:
             host = archs.hosts[0, d]
             cost = cost_host(host, op)
-            table[hosts_s + d, column] += cost.time_s * op.repeats
-            table[hosts_j + d, column] += host_energy_j(host, cost) * op.repeats
-            host_dram += cost.streamed_bytes * op.repeats
-            host_moved += (cost.read_bytes + cost.written_bytes) * op.repeats
-            launches_s += op.launches * host.launch_s
-        elif arrays > 0:  # a network of views calls the runtime, too
+            each.hosts_s[d, column] += cost.time_s * op.repeats
+            each.hosts_j[d, column] += host_energy_j(host, cost) * op.repeats
+            each.host_dram[column] += cost.streamed_bytes * op.repeats
+            each.host_moved[column] += (cost.read_bytes + cost.written_bytes) * op.repeats
+            each.launches_s[column] += op.launches * host.launch_s
+        elif archs.arrays.shape[1] > 0:  # a network of views calls the runtime, too
             array = archs.arrays[0, d]
-            launches_s += op.launches * array.launch_s
-            table[dispatches + d, column] += op.repeats * op.dispatches * array.dispatch_s
+            each.launches_s[column] += op.launches * array.launch_s
+            each.dispatches_s[d, column] += op.repeats * op.dispatches * array.dispatch_s
             if op.unit == _DSP:
-                time = dsp_time_s(array, op)
-                table[hosts_j + hosts + o, column] = time
-                table[dsps + d, column] += op.repeats * time
-                table[lanes + d, column] += op.repeats * dsp_lane_cycles(array, op, time)
-    table[0, column] = shared.requests
-    table[1, column] = shared.dram_bytes_per_s if shared.requests > 1.0 else 1.0
-    table[2, column], table[3, column], table[4, column] = launches_s, host_dram, host_moved
+                time_s = dsp_time_s(array, op)
+                each.dsp_s[o, column] = time_s
+                each.dsps_s[d, column] += op.repeats * time_s
+                each.lane_cycles[d, column] += op.repeats * dsp_lane_cycles(array, op, time_s)
+    each.requests[column] = shared.requests
+    each.dram_bytes_per_s[column] = shared.dram_bytes_per_s if shared.requests > 1.0 else 1.0
 
 
-DMA_S, DRAM, SHARED, STALLS_S, WORK_S, _SRAM_PEAK = range(6)
-SUMS = 6
-"""Rows of the sums over a plan, for each array device; the first four sum the terms from `DMA_TERM_S` on."""
+class Sums(NamedTuple):
+    """Sums over operators, shape (nodes, array devices, columns)."""
+
+    work_s: Floats
+    """Latencies with waits, calls of the NPU apart."""
+    dma_s: Floats
+    dram_bytes: Floats
+    shared_bytes: Floats
+    stalls_s: Floats
+    sram_peak_bytes: Floats
+    """The largest."""
+
+
+@compiled_making_arrays
+def new_sums(nodes: int, devices: int, columns: int) -> Sums:
+    """Return storage for sums."""
+    each = np.zeros((6, nodes, devices, columns))
+    return Sums(each[0], each[1], each[2], each[3], each[4], each[5])
 
 
 @compiled
@@ -245,51 +251,57 @@ def change_rows(table: PlanTable, row_starts: Ints, plan: int, unfit: int, row_o
 
 
 @compiled
-def on_array(op: OpRecord) -> bool:
-    """Whether an operator runs on an array device."""
-    return bool(op.unit == _DPU or op.unit == _DSP or op.unit == _DMA)
+def _add(scale: float, terms: Floats, sums: Floats, points: int) -> None:
+    """Add the scaled terms of an operator to the sums at the first points."""
+    for p in range(points):
+        sums[p] += scale * terms[p]
 
 
 @compiled
-def _add_operator(terms: Floats, is_row_fused: bool, points: int, sums: Floats) -> None:
-    """Add one operator to the sums of its device; the latency of a row-fused one is its waits alone."""
-    for s in range(STALLS_S + 1):
-        for p in range(points):
-            sums[s, p] += terms[DMA_TERM_S + s, p]
+def _add_operator(
+    terms: Terms, r: int, repeats: float, is_row_fused: bool, points: int, sums: Sums, node: int, d: int
+) -> None:
+    """Add all runs of an operator to the sums of its device; a row-fused one adds its waits alone."""
+    _add(repeats, terms.dma_s[r], sums.dma_s[node, d], points)
+    _add(repeats, terms.dram_bytes[r], sums.dram_bytes[node, d], points)
+    _add(repeats, terms.shared_bytes[r], sums.shared_bytes[node, d], points)
+    _add(1.0, terms.stall_s[r], sums.stalls_s[node, d], points)  # the first run alone can be prefetched
+    work_s, wait_s, best_s = sums.work_s[node, d], terms.wait_s[r], terms.best_s[r]
     for p in range(points):
-        sums[WORK_S, p] += terms[WAIT_S, p] + (0.0 if is_row_fused else terms[BEST_S, p])
+        work_s[p] += repeats * wait_s[p] + (0.0 if is_row_fused else repeats * best_s[p])
+    _raise_to(terms.sram_peak_bytes[r], sums.sram_peak_bytes[node, d], points)
+
+
+@compiled
+def _raise_to(bytes_: Floats, peaks: Floats, points: int) -> None:
     for p in range(points):
-        sums[_SRAM_PEAK, p] = max(sums[_SRAM_PEAK, p], terms[SRAM_TERM, p])
+        peaks[p] = max(peaks[p], bytes_[p])
 
 
 class SumTree(NamedTuple):
     """Sums of a plan as a tree over its operators: few changes need few new sums.
 
-    A node sums `_FANOUT` leaves (`npusim.cost.plans.PlanTable.leaf_op`) or nodes below it, in their order.
-    The last node sums the plan.
+    A node sums `_FANOUT` leaves (`npusim.cost.plans.PlanTable.leaf_op`) or nodes below it, in their order,
+    lowest level first. The last node sums the plan.
     """
 
-    nodes: Floats
-    """Sums of each node, lowest level first, shape (nodes, array devices, SUMS, points)."""
+    sums: Sums
     stale: Bools
     queue: Ints
-    fused_sums: Floats
-    """Scratch, shape (FUSED_SUMS, points)."""
 
 
 _FANOUT = 64
 
 
 @compiled_making_arrays
-def sum_tree(leaves: int, devices: int, points: int) -> SumTree:
+def sum_tree(leaves: int, devices: int, columns: int) -> SumTree:
     """Return an empty tree of sums over `leaves` leaves, for each array device."""
     level = max(1, -(-leaves // _FANOUT))
     count = level
     while level > 1:
         level = -(-level // _FANOUT)
         count += level
-    nodes, stale = np.zeros((count, devices, SUMS, points)), np.zeros(count, np.bool_)
-    return SumTree(nodes, stale, np.empty(count, np.int64), np.empty((FUSED_SUMS, points)))
+    return SumTree(new_sums(count, devices, columns), np.zeros(count, np.bool_), np.empty(count, np.int64))
 
 
 @compiled
@@ -323,77 +335,94 @@ def add_up(
     table: PlanTable,
     family: int,
     row_of: Ints,
-    terms: Floats,
+    terms: Terms,
     dsp_s: Floats,
     arrays: Any,
     points: int,
 ) -> None:
-    """Recompute the queued nodes and all nodes above them from `terms`, shape (rows, TERMS, points).
+    """Recompute the queued nodes and all nodes above them from `terms`.
 
     The first `queued` nodes of the queue belong to the lowest level. `arrays` (ARCH_DTYPE) gives the blocks
     of rows of a row-wise fusion.
     """
-    leaf_op, chain_leaf, array_of = table.leaf_op[family], table.chain_leaf[family], table.array_of
+    leaf_op, sums = table.leaf_op[family], tree.sums
     below, start, size, done = 0, 0, max(1, -(-leaf_op.shape[0] // _FANOUT)), 0
     while done < queued:
         node = tree.queue[done]
         done += 1
         while node >= start + size:  # the queue is ordered by level
             below, start, size = start, start + size, -(-size // _FANOUT)
-        sums = tree.nodes[node]
-        sums[:] = 0.0
+        _clear(sums, node)
         first = (node - start) * _FANOUT
         if start > 0:
             for child in range(below + first, min(below + first + _FANOUT, start)):
-                _add_sums(tree.nodes[child], points, sums)
+                _add_node(sums, child, node, points)
         else:
             for leaf in range(first, min(first + _FANOUT, leaf_op.shape[0])):
                 op = leaf_op[leaf]
                 if op >= 0:
-                    _add_operator(terms[row_of[op]], chain_leaf[op] >= 0, points, sums[array_of[op]])
+                    r, is_fused = row_of[op], table.chain_leaf[family, op] >= 0
+                    repeats = table.rows[r].repeats
+                    _add_operator(terms, r, repeats, is_fused, points, sums, node, table.array_of[op])
                 elif op != NO_LEAF:
-                    fused_sums = tree.fused_sums
-                    fused_sums[:] = 0.0
-                    for member in range(leaf + op, leaf):
-                        o = leaf_op[member]
-                        add_fused(terms[row_of[o]], dsp_s[o], points, fused_sums)
-                    device = array_of[leaf_op[leaf - 1]]
-                    pieces = arrays[device].stream_pieces
+                    members = leaf_op[leaf + op : leaf]
+                    device = table.array_of[members[0]]
+                    work_s, pieces = sums.work_s[node, device], arrays[device].stream_pieces
                     for p in range(points):
-                        sums[device, WORK_S, p] += fused_chain_s(fused_sums, pieces, p)
+                        work = fused_work(table.rows, members, row_of, terms, dsp_s, p)
+                        work_s[p] += fused_s(work, pieces)
         tree.stale[node] = False
         if size > 1:
             queued = _queue(tree, start + size + (node - start) // _FANOUT, queued)
 
 
 @compiled
-def _add_sums(part: Floats, points: int, sums: Floats) -> None:
-    for d in range(sums.shape[0]):
-        for s in range(SUMS):
-            for p in range(points):
-                if s == _SRAM_PEAK:
-                    sums[d, s, p] = max(sums[d, s, p], part[d, s, p])
-                else:
-                    sums[d, s, p] += part[d, s, p]
+def _clear(sums: Sums, node: int) -> None:
+    sums.work_s[node] = sums.dma_s[node] = sums.dram_bytes[node] = 0.0
+    sums.shared_bytes[node] = sums.stalls_s[node] = sums.sram_peak_bytes[node] = 0.0
+
+
+@compiled
+def _add_node(sums: Sums, child: int, node: int, points: int) -> None:
+    """Add the sums of a node to those of the node above it."""
+    for d in range(sums.work_s.shape[1]):
+        _add(1.0, sums.work_s[child, d], sums.work_s[node, d], points)
+        _add(1.0, sums.dma_s[child, d], sums.dma_s[node, d], points)
+        _add(1.0, sums.dram_bytes[child, d], sums.dram_bytes[node, d], points)
+        _add(1.0, sums.shared_bytes[child, d], sums.shared_bytes[node, d], points)
+        _add(1.0, sums.stalls_s[child, d], sums.stalls_s[node, d], points)
+        _raise_to(sums.sram_peak_bytes[child, d], sums.sram_peak_bytes[node, d], points)
 
 
 class BestPlans(NamedTuple):
     """The best residency plan of each column of a batch."""
 
-    totals: Any
-    """Array of TOTAL_DTYPE; its throughput is the interval between inferences (s) until all plans are
-    compared."""
     plans: Ints
     """Number of the plan; -1 where none fits."""
-    sums: Floats
-    """Sums, shape (array devices, SUMS, columns)."""
+    latency_s: Floats
+    interval_s: Floats
+    """Time between two inferences."""
+    dram_bytes: Floats
+    sram_peak_bytes: Floats
+    work_s: Floats
+    """Work of each array device less what prefetch saves, shape (array devices, columns)."""
+    dma_s: Floats
+    """Time of its DMA engines, likewise."""
+
+
+@compiled_making_arrays
+def new_best_plans(arrays: int, columns: int) -> BestPlans:
+    """Return storage for the best plans of columns."""
+    each, of_arrays = np.empty((4, columns)), np.empty((2, arrays, columns))
+    plans = np.empty(columns, np.int64)
+    return BestPlans(plans, each[0], each[1], each[2], each[3], of_arrays[0], of_arrays[1])
 
 
 @compiled
 def keep_better_plan(
     devices: Any,
     independent: PlanIndependent,
-    sums: Floats,
+    sums: Sums,
     plan: int,
     waits: bool,
     points: int,
@@ -408,16 +437,17 @@ def keep_better_plan(
     another device works: other requests need the space. `times` and `bounds` are scratch (`interval_s`).
     `saved_s` is the time that prefetch saves each array device, shape (array devices, points).
     """
-    arrays, hosts, shared = sums.shape[0], independent.hosts_s.shape[0], sums[:, SHARED]
+    last, hosts = sums.work_s.shape[0] - 1, independent.hosts_s.shape[0]  # the last node sums the plan
+    arrays, shared = sums.work_s.shape[1], sums.shared_bytes[last]
     for p in range(points):
-        total, requests = best.totals[p], independent.requests[p]
+        requests = independent.requests[p]
         if waits and requests > 1.0:
             continue
         dram, sram_peak, work_s = 0.0, 0.0, 0.0
         for d in range(arrays):
-            dram += sums[d, DRAM, p]
-            sram_peak = max(sram_peak, sums[d, _SRAM_PEAK, p])
-            work_s += sums[d, WORK_S, p] - saved_s[d, p] + independent.dispatches_s[d, p]
+            dram += sums.dram_bytes[last, d, p]
+            sram_peak = max(sram_peak, sums.sram_peak_bytes[last, d, p])
+            work_s += sums.work_s[last, d, p] - saved_s[d, p] + independent.dispatches_s[d, p]
         for h in range(hosts):
             work_s += independent.hosts_s[h, p]
         dram += independent.host_dram[p]
@@ -427,8 +457,9 @@ def keep_better_plan(
             continue
         if requests > 1.0:
             for d in range(arrays):
-                times.work_s[d] = sums[d, WORK_S, p] - saved_s[d, p] + independent.dispatches_s[d, p]
-                times.dma_s[d], times.contexts[d] = sums[d, DMA_S, p], independent.contexts[d, p]
+                work_s = sums.work_s[last, d, p] - saved_s[d, p]
+                times.work_s[d] = work_s + independent.dispatches_s[d, p]
+                times.dma_s[d], times.contexts[d] = sums.dma_s[last, d, p], independent.contexts[d, p]
             for h in range(hosts):
                 times.work_s[arrays + h] = independent.hosts_s[h, p]
             dram_bytes_per_s = independent.dram_bytes_per_s[p]
@@ -436,18 +467,11 @@ def keep_better_plan(
             memory_s = max(dram / dram_bytes_per_s, levels_s)
             interval = interval_s(requests, times, launches_s, memory_s, bounds)
             latency = max(latency, requests * interval)
-        ranks = (interval, latency, dram, sram_peak)
-        if best.plans[p] >= 0 and not ranks < (
-            total.throughput_per_s,
-            total.latency_s,
-            total.dram_bytes,
-            total.sram_peak_bytes,
-        ):
+        before = (best.interval_s[p], best.latency_s[p], best.dram_bytes[p], best.sram_peak_bytes[p])
+        if best.plans[p] >= 0 and not (interval, latency, dram, sram_peak) < before:
             continue
-        best.plans[p] = plan
-        total.latency_s, total.throughput_per_s = latency, interval
-        total.dram_bytes, total.sram_peak_bytes = dram, sram_peak
+        best.plans[p], best.latency_s[p], best.interval_s[p] = plan, latency, interval
+        best.dram_bytes[p], best.sram_peak_bytes[p] = dram, sram_peak
         for d in range(arrays):
-            for s in range(SUMS):
-                best.sums[d, s, p] = sums[d, s, p]
-            best.sums[d, WORK_S, p] -= saved_s[d, p]
+            best.work_s[d, p] = sums.work_s[last, d, p] - saved_s[d, p]
+            best.dma_s[d, p] = sums.dma_s[last, d, p]

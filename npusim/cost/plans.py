@@ -212,21 +212,7 @@ def operators_of(table: PlanTable, plan: int) -> Any:
 
 def under_plan(table: PlanTable, plan: int) -> PlanTable:
     """Return a table with one of its plans alone; sums keep their order, so figures their last digit."""
-    ops, family = operators_of(table, plan), slice(int(table.family[plan]), int(table.family[plan]) + 1)
-    rows, row_of = distinct_rows(ops)
-    count = len(ops)
-    return PlanTable(
-        rows,
-        np.stack([np.arange(count), row_of], axis=1),
-        np.array([0, count]),
-        np.zeros(1, np.int64),
-        table.fused_chains[family],
-        table.leaf_op[family],
-        table.leaf_of[family],
-        table.chain_leaf[family],
-        table.array_of,
-        table.waits[plan : plan + 1],
-    )
+    return plan_table(operators_of(table, plan)[np.newaxis])._replace(waits=table.waits[plan : plan + 1])
 
 
 def distinct_rows(ops: Any) -> tuple[Any, Any]:

@@ -26,19 +26,7 @@ import numpy as np
 from npusim.cost.kernels import compiled, compiled_making_arrays
 from npusim.cost.plans import PlanTable
 from npusim.cost.records import Bytes, Floats, Ints, Seconds, dtype_of
-from npusim.cost.terms import (
-    BEST_S,
-    DMA_TERM_S,
-    FUSED_SUMS,
-    HELD_PER_S,
-    OWN_ROOM,
-    PAUSES_S,
-    ROOM,
-    STALL_S,
-    add_fused,
-    fused_chain_s,
-    fused_stall_s,
-)
+from npusim.cost.terms import Terms, fused_s, fused_stall_s, fused_work
 
 _LEAST_BYTES = 1.0
 """Room that is none."""
@@ -63,21 +51,18 @@ TRANSFER_DTYPE = dtype_of(TransferRecord)
 
 
 class Prefetch(NamedTuple):
-    """Scratch of a schedule, and what it saves."""
+    """Scratch of a schedule, and what it saves.
+
+    The stack has an entry for each idle time of the engines: during which operator it is, how long, how long
+    the operator that is being scheduled uses it, and the least room from then to the next entry.
+    """
 
     saved_s: Floats
     """Time saved on each array device, shape (array devices, columns)."""
-    chain_idle_s: Floats
-    """Idle time of the engines in each row-wise fusion, at its last operator; shape (operators, columns)."""
-    chain_stall_s: Floats
-    """Stall of each row-wise fusion, likewise."""
-    fused_sums: Floats
-    """Shape (FUSED_SUMS, columns)."""
-    stack: Floats
-    """Stack of idle times: idle time (s), least room from then to the next entry (bytes), time taken (s);
-    shape (3, operators + 1)."""
-    operator: Ints
-    """Operator of each entry."""
+    during: Ints
+    idle_s: Floats
+    moved_s: Floats
+    room_bytes: Floats
 
 
 class Progress(NamedTuple):
@@ -88,57 +73,34 @@ class Progress(NamedTuple):
     held_bytes: float
 
 
-_IDLE_S, _ROOM, _MOVED_S = range(3)
-
-
 @compiled_making_arrays
 def new_prefetch(arrays: int, operators: int, columns: int) -> Prefetch:
     """Return empty storage for schedules."""
-    return Prefetch(
-        np.zeros((arrays, columns)),
-        np.empty((operators, columns)),
-        np.empty((operators, columns)),
-        np.empty((FUSED_SUMS, columns)),
-        np.empty((3, operators + 1)),
-        np.empty(operators + 1, np.int64),
-    )
-
-
-@compiled
-def fill_chains(
-    table: PlanTable, family: int, row_of: Ints, terms: Floats, dsp_s: Floats, arrays: Any, scratch: Prefetch
-) -> None:
-    """Write idle time of the engines and stall of each row-wise fusion of a plan, at each point."""
-    leaf_op, points, sums = table.leaf_op[family], dsp_s.shape[1], scratch.fused_sums
-    for leaf in range(leaf_op.shape[0]):
-        count = -leaf_op[leaf]
-        if count <= 0 or count > leaf:
-            continue
-        last = leaf_op[leaf - 1]
-        sums[:] = 0.0
-        for member in range(leaf - count, leaf):
-            o = leaf_op[member]
-            add_fused(terms[row_of[o]], dsp_s[o], points, sums)
-        pieces = arrays[table.array_of[last]].stream_pieces
-        for p in range(points):
-            busy_s = sums[DMA_TERM_S, p] + sums[PAUSES_S, p]
-            scratch.chain_idle_s[last, p] = max(0.0, fused_chain_s(sums, pieces, p) - busy_s)
-            scratch.chain_stall_s[last, p] = fused_stall_s(sums, p)
+    stack = np.empty((3, operators + 1))
+    during = np.empty(operators + 1, np.int64)
+    return Prefetch(np.zeros((arrays, columns)), during, stack[0], stack[1], stack[2])
 
 
 @compiled
 def schedule(
-    table: PlanTable, family: int, row_of: Ints, terms: Floats, p: int, scratch: Prefetch, transfers: Any
+    table: PlanTable,
+    family: int,
+    row_of: Ints,
+    terms: Terms,
+    dsp_s: Floats,
+    arrays: Any,
+    p: int,
+    scratch: Prefetch,
+    transfers: Any,
 ) -> None:
-    """Write the time that prefetch saves at one point under a plan; call `fill_chains` before.
+    """Write the time that prefetch saves at one point under a plan.
 
     Parameters
     ----------
-    terms : array of float64, shape (rows, TERMS, columns)
     transfers : array of TRANSFER_DTYPE
         Written: all transfers, two for each operator at the most. Empty: they are not wanted.
     """
-    chain_leaf, leaf_op, stack = table.chain_leaf[family], table.leaf_op[family], scratch.stack
+    chain_leaf, leaf_op = table.chain_leaf[family], table.leaf_op[family]
     scratch.saved_s[:, p] = 0.0
     progress: Any = Progress(0, 0, 0.0)
     for o in range(row_of.shape[0]):
@@ -147,33 +109,36 @@ def schedule(
         if d < 0 or (leaf >= 0 and leaf_op[leaf - 1] != o):
             continue
         if leaf < 0:
-            room = terms[r, ROOM, p]
-            idle_s = max(0.0, terms[r, BEST_S, p] - terms[r, PAUSES_S, p] - terms[r, DMA_TERM_S, p])
-            stall_s = terms[r, STALL_S, p]
-            progress = _prefetch(terms[r], p, stall_s, o, d, progress, scratch, transfers)
+            repeats, room = table.rows[r].repeats, terms.room_bytes[r, p]
+            working_s = repeats * terms.best_s[r, p] - repeats * terms.pauses_s[r, p]
+            idle_s = max(0.0, working_s - repeats * terms.dma_s[r, p])
+            progress = _prefetch(terms, r, p, terms.stall_s[r, p], o, d, progress, scratch, transfers)
         else:
-            room, idle_s, stall_s = np.inf, scratch.chain_idle_s[o, p], scratch.chain_stall_s[o, p]
-            for place in range(leaf + leaf_op[leaf], leaf):
-                member = leaf_op[place]
-                of_member = terms[row_of[member]]
-                room, own_s = min(room, of_member[ROOM, p]), min(stall_s, of_member[STALL_S, p])
-                progress = _prefetch(of_member, p, own_s, member, d, progress, scratch, transfers)
+            members = leaf_op[leaf + leaf_op[leaf] : leaf]
+            work, room = fused_work(table.rows, members, row_of, terms, dsp_s, p), np.inf
+            fusion_s, stall_s = fused_s(work, arrays[d].stream_pieces), fused_stall_s(work)
+            idle_s = max(0.0, fusion_s - (work.dma_s + work.pauses_s))
+            for i in range(members.shape[0]):
+                row = row_of[members[i]]
+                room, own_s = min(room, terms.room_bytes[row, p]), min(stall_s, terms.stall_s[row, p])
+                progress = _prefetch(terms, row, p, own_s, members[i], d, progress, scratch, transfers)
                 stall_s -= own_s
         top, room = progress.entries, room - progress.held_bytes
         if room <= _LEAST_BYTES:
             progress = Progress(0, progress.transfers, 0.0)
         elif idle_s > 0.0:
-            stack[_IDLE_S, top], stack[_ROOM, top], scratch.operator[top] = idle_s, room, o
+            scratch.idle_s[top], scratch.room_bytes[top], scratch.during[top] = idle_s, room, o
             progress = Progress(top + 1, progress.transfers, 0.0)
         elif top > 0:
-            stack[_ROOM, top - 1] = min(stack[_ROOM, top - 1], room)
+            scratch.room_bytes[top - 1] = min(scratch.room_bytes[top - 1], room)
     if progress.transfers < transfers.shape[0]:
         transfers[progress.transfers].operator = -1
 
 
 @compiled
 def _prefetch(
-    terms: Floats,
+    terms: Terms,
+    r: int,
     p: int,
     stall_s: float,
     operator: int,
@@ -183,31 +148,31 @@ def _prefetch(
     transfers: Any,
 ) -> Progress:
     """Move transfers of an operator to idle times before it, the latest first, for a stall at most."""
-    stack, level, top, count = scratch.stack, progress.entries, progress.entries, progress.transfers
-    all_held_bytes = progress.held_bytes
-    held_per_s, own_room = terms[HELD_PER_S, p], terms[OWN_ROOM, p]
+    level, top, count = progress.entries, progress.entries, progress.transfers
+    idle_s, room_bytes, all_held_bytes = scratch.idle_s, scratch.room_bytes, progress.held_bytes
+    held_per_s, own_room = terms.held_bytes_per_s[r, p], terms.own_room_bytes[r, p]
     reach_s = (own_room - all_held_bytes) / held_per_s if stall_s > 0.0 else 0.0
     while stall_s > 0.0 and level > 0 and reach_s > 0.0:
         level -= 1
-        reach_s = min(reach_s, stack[_ROOM, level] / held_per_s)
-        moved_s = min(min(stack[_IDLE_S, level], stall_s), reach_s)
-        stack[_MOVED_S, level] = moved_s
-        stack[_IDLE_S, level] -= moved_s
+        reach_s = min(reach_s, room_bytes[level] / held_per_s)
+        moved_s = min(min(idle_s[level], stall_s), reach_s)
+        scratch.moved_s[level] = moved_s
+        idle_s[level] -= moved_s
         stall_s -= moved_s
         reach_s -= moved_s
         scratch.saved_s[device, p] += moved_s
         if count < transfers.shape[0] and moved_s > 0.0:
             transfer = transfers[count]
-            transfer.during, transfer.operator = scratch.operator[level], operator
+            transfer.during, transfer.operator = scratch.during[level], operator
             transfer.seconds, transfer.held_bytes = moved_s, moved_s * held_per_s
             transfer.is_own = 1 if own_room == np.inf else 0
             count += 1
     if level < top:  # entries above `level` are used up: one entry remains, with the least room
         held_bytes, least_room = 0.0, np.inf
         for entry in range(level, top):
-            held_bytes += stack[_MOVED_S, entry] * held_per_s
-            least_room = min(least_room, stack[_ROOM, entry] - held_bytes)
-        stack[_ROOM, level] = least_room
+            held_bytes += scratch.moved_s[entry] * held_per_s
+            least_room = min(least_room, room_bytes[entry] - held_bytes)
+        room_bytes[level] = least_room
         top = level + 1 if least_room > _LEAST_BYTES else 0
         all_held_bytes += held_bytes if own_room < np.inf else 0.0
     return Progress(top, count, all_held_bytes)

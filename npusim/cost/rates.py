@@ -28,8 +28,8 @@ import numpy as np
 
 from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, refills
-from npusim.cost.kernels import compiled
-from npusim.cost.records import Floats
+from npusim.cost.kernels import compiled, compiled_making_arrays
+from npusim.cost.records import Floats, Ints
 from npusim.cost.resources import (
     BODY,
     COPIED_BYTES,
@@ -60,10 +60,6 @@ DSP, BESIDE, REFILL_WAIT = range(MACHINE_RATES, MACHINE_RATES + 3)
 """Time of the DSPs of an operator; of copies and levels of a candidate; of its refill waits (infinite:
 unfit)."""
 RATES = MACHINE_RATES + 3
-BEST, INDEX, PLAIN_BEST = range(3)
-"""Rows of the table of choices: latency of the choice without common waits (s); its candidate; the least
-latency without memory levels."""
-CHOICES = 3
 LOWER, UPPER = 0, 1
 """Columns of the table of bounds."""
 TOLERANCE = 0.005
@@ -75,7 +71,25 @@ _AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP = CYCLE * BLOCK, READ * BLOCK, WRITE * B
 _AT_PAGE_WALK, _AT_DSP, _AT_BESIDE = PAGE_WALK * BLOCK, DSP * BLOCK, BESIDE * BLOCK
 _AT_REFILL_WAIT, _AT_READ_WAIT, _AT_TILE_SRAM = REFILL_WAIT * BLOCK, READ_WAIT * BLOCK, TILE_SRAM * BLOCK
 _AT_WRITE_WAIT = WRITE_WAIT * BLOCK
-_AT_BEST = BEST * BLOCK
+
+
+class Choices(NamedTuple):
+    """Choice among the candidates of an operator at each point, shape (BLOCK,)."""
+
+    candidate: Ints
+    """Place in the table of candidates."""
+    best_s: Floats
+    """Latency without common waits."""
+    plain_best_s: Floats
+    """Least latency without memory levels, or least cost for another objective than latency."""
+    latencies_s: Floats
+    """Latency of each candidate at each point, shape (candidates * points,) or longer; scratch."""
+
+
+@compiled_making_arrays
+def new_choices(candidates: int) -> Choices:
+    """Return storage for choices among so many candidates."""
+    return Choices(np.zeros(BLOCK, np.int64), np.zeros(BLOCK), np.zeros(BLOCK), np.empty(candidates * BLOCK))
 
 
 @compiled
@@ -386,40 +400,33 @@ def stall_s(
 
 @compiled
 def choose(
-    candidates: Any,
-    start: int,
-    stop: int,
-    is_served: bool,
-    rates: Floats,
-    points: int,
-    choices: Floats,
-    latencies: Floats,
+    candidates: Any, start: int, stop: int, is_served: bool, rates: Floats, points: int, choices: Choices
 ) -> None:
     """Choose the first of `candidates[start:stop]` within `TOLERANCE` of the fastest, at each point.
 
     Candidates are sorted by `precedes`: coarse pieces first, then bytes moved. The latency is infinite at a
-    point where none fits into SRAM. Rows BESIDE and REFILL_WAIT of the rates are scratch, as is `latencies`,
-    shape (candidates * points,) or longer; `choices`, shape (CHOICES, BLOCK), is written.
+    point where none fits into SRAM. Rows BESIDE and REFILL_WAIT of the rates are scratch; `choices` is
+    written.
 
     An operator that memory levels serve (`is_served`) keeps its choice without levels, unless another mapping
     is faster than any without levels by more than `TOLERANCE`; then it is the first within
     `SERVED_TOLERANCE` of the fastest. The least latency falls with capacity and bandwidth of levels. So more
     of either is never slower by more than `SERVED_TOLERANCE`, and levels that save no time change no mapping.
     """
-    fill_latencies(candidates, start, stop, is_served, False, rates, points, choices, latencies)
+    best_s, place, latencies_s = choices.best_s, choices.candidate, choices.latencies_s
+    fill_latencies(candidates, start, stop, is_served, False, rates, points, choices)
     for p in range(points):
-        choices[INDEX, p] = _first_within(latencies, points, p, choices[BEST, p] * (1.0 + TOLERANCE))
-        choices[PLAIN_BEST, p] = choices[BEST, p]
-        choices[BEST, p] = latencies[int(choices[INDEX, p]) * points + p]
+        place[p] = _first_within(latencies_s, points, p, best_s[p] * (1.0 + TOLERANCE))
+        choices.plain_best_s[p] = best_s[p]
+        best_s[p] = latencies_s[place[p] * points + p]
     if is_served:
-        fill_latencies(candidates, start, stop, True, True, rates, points, choices, latencies)
+        fill_latencies(candidates, start, stop, True, True, rates, points, choices)
         for p in range(points):
-            if choices[BEST, p] * (1.0 + TOLERANCE) < choices[PLAIN_BEST, p]:
-                limit_s = choices[BEST, p] * (1.0 + SERVED_TOLERANCE)
-                choices[INDEX, p] = _first_within(latencies, points, p, limit_s)
-            choices[BEST, p] = latencies[int(choices[INDEX, p]) * points + p]
+            if best_s[p] * (1.0 + TOLERANCE) < choices.plain_best_s[p]:
+                place[p] = _first_within(latencies_s, points, p, best_s[p] * (1.0 + SERVED_TOLERANCE))
+            best_s[p] = latencies_s[place[p] * points + p]
     for p in range(points):
-        choices[INDEX, p] += start
+        place[p] += start
 
 
 @compiled
@@ -440,13 +447,13 @@ def fill_latencies(
     from_levels: bool,
     rates: Floats,
     points: int,
-    choices: Floats,
-    latencies: Floats,
+    choices: Choices,
 ) -> None:
     """Write the latency of each candidate and the least at each point, with or without memory levels."""
-    choices[BEST, :] = np.inf
+    best_s, latencies = choices.best_s, choices.latencies_s
+    best_s[:] = np.inf
     rates[BESIDE, :] = rates[REFILL_WAIT, :] = 0.0
-    flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), candidates.view(np.float64)
+    flat_rates, numbers = rates.reshape(-1), candidates.view(np.float64)
     least, greatest = np.inf, -np.inf
     for p in range(points):
         least, greatest = min(least, rates[TILE_SRAM, p]), max(greatest, rates[TILE_SRAM, p])
@@ -471,7 +478,7 @@ def fill_latencies(
             amounts = _amounts_without_levels(candidate, numbers, c * CANDIDATE_SIZE)
         _fill_row(amounts, flat_rates, points, latencies, row)
         for p in range(points):
-            flat_choices[_AT_BEST + p] = min(flat_choices[_AT_BEST + p], latencies[row + p])
+            best_s[p] = min(best_s[p], latencies[row + p])
         row += points
 
 

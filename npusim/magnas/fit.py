@@ -14,7 +14,7 @@ import numpy as np
 from npusim.arch import Soc, load_soc
 from npusim.calibration.fits import FiguresFit, FiguresFits, FitPlan, load_plan
 from npusim.calibration.least_squares import Floats
-from npusim.cost import RESULT_DTYPE, operator_costs
+from npusim.cost import operator_costs
 from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, predicted, shipped_figures
 from npusim.mapping import ChainProblem, Mapped
 from npusim.scenario import Scenario
@@ -68,8 +68,7 @@ class MagnasFit(FiguresFit):
     def _on(self, soc: Soc) -> list[Mapped]:
         """Return the networks on a machine whose changed numbers do not affect mapping."""
         arch = self.each[0].run.row(soc)
-        results = np.zeros(len(self.rows), RESULT_DTYPE)
-        operator_costs(arch.archs, self.rows, results)
+        results = operator_costs(arch, self.rows)
         ends = np.cumsum([len(one.lowered.ops) for one in self.each])[:-1]
         pairs = zip(self.each, np.split(results[self.kind], ends), strict=True)
         return [replace(mapped, soc=soc, arch=arch, results=own) for mapped, own in pairs]

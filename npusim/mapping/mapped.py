@@ -18,7 +18,6 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.arch.array import GRID_FORMATS
 from npusim.cost import (
-    TOTAL_DTYPE,
     ArchRow,
     Decisions,
     Group,
@@ -171,18 +170,17 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     """Return the graph mapped under its fastest residency plan."""
     refuse_too_large(graph, soc, run.requests, tables)
     arch = run.row(soc)
-    total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
     nests = None
     if run.own is not None:
         if run.own.file.stays is not None:
             tables = tables.under(run.own.plan(tables.plans))
         nests = run.own.nests(tables.groups, operators_of(tables.table, 0), soc)
-    costs = evaluate_plans(arch, tables.table, total, plan, nests)
-    chosen = max(int(plan[0]), 0)
+    costs = evaluate_plans(arch, tables.table, nests)
+    chosen = max(costs.plan, 0)
     decisions = Decisions(tables.groups, tables.plans.residency(chosen))
     lowered = Lowered(operators_of(tables.table, chosen), tables.groups, tables.warnings, tables.transfers)
-    results = costs.operators(arch.archs, chosen)
-    if plan[0] < 0:
+    results, uses, transfers = costs.operators()
+    if costs.plan < 0:
         place = int(np.argmax(~np.isfinite(results["latency_s"])))
         stuck = lowered.groups[place]
         npu = arch[stuck.device]
@@ -204,9 +202,9 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
         lowered,
         arch,
         results,
-        total[0],
-        costs.uses,
-        costs.transfers,
+        costs.total,
+        uses,
+        transfers,
         memory,
         nests,
     )

@@ -18,7 +18,6 @@ from npusim.arch.device import SET_SOURCES
 from npusim.arch.soc import Device
 from npusim.config.overrides import children, field_key, kind_of
 from npusim.cost import (
-    TOTAL_DTYPE,
     Unit,
     dispatches,
     evaluate_plans,
@@ -258,9 +257,7 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
 
     """
     ops = lowered_on(mapped, machine) if table is None else table
-    totals = np.zeros(1, TOTAL_DTYPE)
-    evaluate_plans(arch, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64), mapped.nests)
-    return totals[0]
+    return evaluate_plans(arch, plan_table(ops[np.newaxis]), mapped.nests).total
 
 
 def lowered_on(mapped: Mapped, machine: Soc) -> Any:

@@ -21,7 +21,6 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.cost import (
     OP_DTYPE,
-    RESULT_DTYPE,
     ArchRow,
     Decisions,
     Group,
@@ -350,11 +349,11 @@ def costed(arch: ArchRow, rows: Any) -> Any:
     keys = [(at, row.tobytes()) for at, row in zip(number.tolist(), rows, strict=True)]
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    results = np.zeros(len(place), RESULT_DTYPE)
-    if len(place):
-        operator_costs(arch.archs, rows[[first[key] for key in place]], results)
+    if not keys:
+        return np.zeros((0, len(_FIELDS)))
+    results = operator_costs(arch, rows[[first[key] for key in place]])
     loads = np.stack([results[field] for field in _FIELDS], axis=-1)
-    return loads[[place[key] for key in keys]] if keys else loads
+    return loads[[place[key] for key in keys]]
 
 
 def homes(graph: Graph, members: Sequence[Sequence[str]]) -> dict[str, int]:
