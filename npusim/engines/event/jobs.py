@@ -311,14 +311,22 @@ class Operand:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """Weights that the DMA engines fetch for a later operator: bytes of DRAM, and of SRAM until it ends."""
+@dataclass(slots=True)
+class Prefetch:
+    """Weights of an operator that the DMA engines fetch during an earlier one (`npusim.cost.prefetch`)."""
 
     operator: int
+    """Operator that uses them."""
     name: str
-    bytes: float
+    seconds: float
+    """Time of all engines."""
     sram_bytes: float
+    """SRAM of all tiles until the operator ends."""
+    is_own: bool
+    """Whether they lie in the buffer of the operator's only block of them."""
+    transfers: list[int] = field(default_factory=list)
+    """Tasks that fetch them, once written."""
+    buffer: int = -1
 
 
 @dataclass(slots=True)
@@ -367,8 +375,8 @@ class Job:
     shared_served: float = 0.0
     residents: Sequence[tuple[tuple[str, str], float]] = ()
     """Resident tensors that are allocated here, by device and name, with their bytes."""
-    ahead: Sequence[Ahead] = ()
-    """What is fetched for later operators meanwhile."""
+    prefetches: Sequence[Prefetch] = ()
+    """Weights of later operators that are fetched meanwhile."""
 
 
 def job_of(
@@ -411,11 +419,8 @@ def job_of(
     return job
 
 
-def leave_out(job: Job, op: Any, fetched_bytes: float, is_own: bool) -> None:
-    """Leave out of a job, in equal parts of all steps, what was prefetched of operands known beforehand.
-
-    `is_own`: the bytes lie in the buffer of the job's only block of the operand.
-    """
+def use_prefetched(job: Job, op: Any, prefetches: Sequence[Prefetch]) -> None:
+    """Let a job wait for prefetched weights, and fetch so much less of its known operands in each step."""
     known = [
         (operand, operand.bytes * passes)
         for operand, passes, is_known in zip(
@@ -423,10 +428,12 @@ def leave_out(job: Job, op: Any, fetched_bytes: float, is_own: bool) -> None:
         )
         if is_known
     ]
+    fetched_bytes = sum(prefetch.seconds for prefetch in prefetches) / job.npu.dma.read_s_per_byte
     share = max(0.0, 1.0 - fetched_bytes / (job.repeats * sum(size for _, size in known)))
     for operand, _ in known:
         operand.bytes *= share
-        operand.sram_bytes *= share if is_own else 1.0
+        operand.sram_bytes *= share if prefetches[0].is_own else 1.0
+    job.start = [*job.start, *(task for prefetch in prefetches for task in prefetch.transfers)]
 
 
 def _serve(job: Job, op: Any, result: Any) -> None:
@@ -488,16 +495,23 @@ def _stream_bytes(op: Any) -> tuple[float, float]:
     return float(op["a_dram_bytes"] + op["b_dram_bytes"] + op["extra_dram_bytes"]), float(op["c_dram_bytes"])
 
 
-def _stream_pieces(arch: Any, op: Any, pieces: int, held_bytes: float) -> int:
-    """Return the steps of an operator whose elements stream past: two pieces each way fit together."""
-    moved = sum(_stream_bytes(op))
+def _stream_pieces(arch: Any, op: Any, least_pieces: int, held_bytes: float) -> int:
+    """Return the steps of an operator whose elements stream past: two pieces each way fit into free SRAM.
+
+    Free SRAM is what live tensors leave, less prefetched weights beyond the bytes reserved for them. An
+    operator of a depth-first segment has as many pieces in each of its bands.
+    """
+    moved_bytes = sum(_stream_bytes(op))
+    if moved_bytes <= 0.0 and not op["fused_chain"]:
+        return 1
+    pieces = least_pieces
+    if moved_bytes > 0.0:
+        live_in_tile, live_spread = op["live_copied_bytes"], op["live_spread_bytes"]
+        free_bytes = float(float(arch["tiles"]) * (arch["sram_tile_bytes"] - live_in_tile) - live_spread)
+        free_bytes -= max(0.0, held_bytes - float(op["reserved_bytes"]))
+        pieces = max(pieces, ceil(2.0 * moved_bytes / free_bytes))
     bands = int(op["batch"]) if op["bands"] else 1
-    if moved <= 0.0:
-        return bands * ceil(pieces / bands) if op["fused_chain"] else 1
-    tiles = float(arch["tiles"])
-    free = float(tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"])
-    free -= max(0.0, held_bytes - float(op["reserved_bytes"]))
-    return bands * ceil(max(pieces, ceil(2.0 * moved / free)) / bands)
+    return bands * ceil(pieces / bands)
 
 
 def _set_stream(job: Job, arch: Any, op: Any) -> None:
