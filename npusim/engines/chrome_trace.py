@@ -10,15 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from npusim.engines.timeline import (
-    StepFunction,
-    TaskKind,
-    Timeline,
-    critical_path,
-    dram_bandwidth,
-    power,
-    sram_in_use,
-)
+from npusim.engines import timeline
+from npusim.engines.timeline import StepFunction, TaskKind, Timeline
 
 _CATEGORY = {
     TaskKind.DPU: "DPU",
@@ -83,9 +76,9 @@ def _events(line: Timeline) -> list[Event]:
         *(_task(line, int(row), tracks[row]) for row in line.working),
         *_layers(line),
         *_arrows(line, tracks),
-        *_counter("SRAM", "bytes", sram_in_use(line)),
-        *_counter("DRAM bandwidth", "GB/s", dram_bandwidth(line), 1e-9),
-        *_counter("power", "W", power(line)),
+        *_counter("SRAM", "bytes", timeline.sram_in_use(line)),
+        *_counter("DRAM bandwidth", "GB/s", timeline.dram_bandwidth(line), 1e-9),
+        *_counter("power", "W", timeline.power(line)),
     ]
 
 
@@ -194,7 +187,7 @@ def _layer_spans(line: Timeline) -> Iterator[tuple[float, float, Any]]:
 
 def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> Iterator[Event]:
     """Yield an arrow for each change of unit on the critical path; its name gives the reason."""
-    for number, (before, after) in enumerate(pairwise(critical_path(line))):
+    for number, (before, after) in enumerate(pairwise(timeline.critical_path(line))):
         if places[before.row] == places[after.row]:
             continue
         arrow = {"id": number, "name": f"critical path: {after.reason}", "cat": "flow"}
