@@ -91,7 +91,7 @@ def simulate(
     simulation.execute(state, in_flight, until)
     run = state.run[0]
     if run["ended"] < until:
-        raise InfeasibleError(_stuck(program, state))
+        raise _stuck(program, state)
     executions = state.executions[: run["begun"] * len(program)]
     requests = state.inferences[: run["begun"]]
     sram, dram = state.sram[: run["sram_changes"]], state.dram[: run["dram_changes"]]
@@ -187,13 +187,13 @@ def _units(program: Program, contexts: dict[str, int], in_flight: int) -> tuple[
     return records, int(places.sum())
 
 
-def _stuck(program: Program, state: State) -> str:
-    """Return the message of a deadlock: tensors that do not fit in SRAM, and tensors that occupy it."""
+def _stuck(program: Program, state: State) -> InfeasibleError:
+    """Return the error about a deadlock: tensors that do not fit in SRAM, and tensors that occupy it."""
     buffers, devices = program.buffers, len(state.devices)
     blocked = np.flatnonzero(state.lines["first"] < state.lines["end"])
     blocked = blocked[blocked >= devices]  # lines of reservations
     if not len(blocked):
-        return "the run came to a halt: tasks wait for each other"
+        return InfeasibleError("the run came to a halt: tasks wait for each other")
     place = state.lines[blocked[0]]["first"] % state.waiting.shape[1]
     task, number = int(state.waiting[blocked[0], place]) % len(program), int(blocked[0]) - devices
     task_record, context = program.tasks[task], state.contexts[number]
@@ -206,13 +206,15 @@ def _stuck(program: Program, state: State) -> str:
         return ", ".join(f"{tensor!r} ({size:.0f} KiB)" for size, tensor in named)
 
     largest = sorted(held, key=lambda i: (buffers["bytes"][i], program.tensors[i]), reverse=True)[:5]
-    operator = program.operators[task_record["operator"]]
-    free = f"{context['free_bytes'] / 1024:.0f} of {context['capacity_bytes'] / 1024:.0f} KiB"
-    return (
-        f"deadlock in SRAM: operator {operator!r} needs room for "
-        f"{listed(np.flatnonzero(buffers['owner'] == task))}, but {free} are free "
-        f"and nothing else will be; held: {listed(largest) or 'nothing'}; give more: "
-        f"--set {array_devices(program.units)[task_record['device']]}.sram.per_tile=..."
+    operator, needed = program.operators[task_record["operator"]], np.flatnonzero(buffers["owner"] == task)
+    device = array_devices(program.units)[task_record["device"]]
+    return InfeasibleError(
+        f"deadlock in SRAM: operator {operator!r} needs room for {listed(needed)}, but "
+        f"{context['free_bytes'] / 1024:.0f} KiB are free and nothing else will be; "
+        f"held: {listed(largest) or 'nothing'}",
+        available=context["capacity_bytes"] / 1024,
+        unit="KiB",
+        levers=[f"give more: --set {device}.sram.per_tile=..."],
     )
 
 
