@@ -253,3 +253,23 @@ def test_a_model_file_without_its_data_graph_is_refused_with_what_is_allowed(
     assert "kind gnn" in said or "named workload" in said
     assert "says nothing of its data graph" in " ".join(said.split())
     assert ".onnx file" not in said
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["estimate", "gcn-cora", "--engine", "event", "--trace", "x.json", "-o", "./x.json"],
+        ["whatif", "gcn-cora", "--html", "x.html", "-ox.html"],
+        ["mix", "gcn-cora:30/s", "--trace", "x.json", "--output=x.json"],
+    ],
+)
+def test_two_outputs_of_one_name_are_refused(
+    command: list[str], there: bool, refused: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "x.html" if "x.html" in command else "x.json"
+    if there:
+        Path(name).write_text("kept")
+    assert f"{name}: is another output, or an input, of this command" in refused(*command)
+    assert not there or Path(name).read_text() == "kept"

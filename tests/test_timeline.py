@@ -48,7 +48,7 @@ def test_busy_and_idle_time_add_up_to_the_run(case):
     for unit in line.units:
         assert set(idle[unit.name]) == set(CAUSES)
         assert busy[unit.name] + sum(idle[unit.name].values()) == pytest.approx(line.makespan_s)
-    assert all(0.0 <= share <= 1.0 + 1e-9 for share in line.utilisation().values())
+    assert all(0.0 <= busy_s <= line.makespan_s * (1.0 + 1e-9) for busy_s in line.busy_s().values())
     assert all(waited >= 0.0 for waited in queueing_s(line).values())
 
 

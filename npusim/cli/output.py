@@ -77,6 +77,8 @@ def forget_odd_width() -> None:
 
 COMMAND_LINE = ContextVar("COMMAND_LINE", default="npusim")
 """The command line that is run, for pages to name."""
+OUTPUTS: ContextVar[tuple[Path, ...]] = ContextVar("OUTPUTS", default=())
+"""Files that this command is to write."""
 RESULTS: ContextVar[list[tuple[Document, Callable[[], RenderableType] | None]] | None]
 RESULTS = ContextVar("RESULTS", default=None)
 """Where results go, with what makes their HTML page, while `npusim report` runs a command; None: as asked."""
@@ -115,7 +117,7 @@ class Destination:
             if form is None and self.path.suffix not in known and not self.path.is_dir():
                 allowed = "a file that ends in .json, .html (page), .parquet or .txt (table), or --format"
                 raise ConfigError(f"`{self.path.name}`", file="--output", allowed=allowed)
-            _refuse_input(self.path)
+            _refuse_used(self.path)
             refuse_unwritable(self.path)
 
     def write(self, document: Document, page: Callable[[], RenderableType] | None = None) -> None:
@@ -179,18 +181,22 @@ def file_target(path: Path | None, option: str, endings: tuple[str, ...] = ()) -
     if endings and path.suffix not in endings:
         allowed = f"a file that ends in {' or '.join(endings)}"
         raise ConfigError(f"`{path.name}`", file=option, allowed=allowed)
-    _refuse_input(path.expanduser())
+    _refuse_used(path.expanduser())
     refuse_unwritable(path.expanduser())
     return path.expanduser()
 
 
-def _refuse_input(path: Path) -> None:
-    """Refuse an output whose file the command line names a second time: as an input."""
-    if not path.is_file():
+def _refuse_used(path: Path) -> None:
+    """Refuse an output that the command line names a second time: as another output, or as an input."""
+    if path.exists() and not path.is_file():
         return
-    words = (Path(word.rpartition("=")[2]) for word in shlex.split(COMMAND_LINE.get()))
-    if sum(os.path.isfile(word) and path.samefile(word) for word in words) > 1:
-        raise FileError(str(path), "is an input of this command", "name another file for the output")
+    words = (word.rpartition("=")[2] for word in shlex.split(COMMAND_LINE.get()))
+    there = path.is_file()
+    is_input = sum(there and os.path.isfile(word) and path.samefile(word) for word in words) > 1
+    if is_input or path.resolve() in OUTPUTS.get():
+        problem = "is another output, or an input, of this command"
+        raise FileError(str(path), problem, "name another file for the output")
+    OUTPUTS.set((*OUTPUTS.get(), path.resolve()))
 
 
 def write_html(path: Path | None, html: Callable[[str], str]) -> None:

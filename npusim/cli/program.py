@@ -34,6 +34,7 @@ from npusim import __version__
 from npusim.cli.options import Command, documented, group
 from npusim.cli.output import (
     COMMAND_LINE,
+    OUTPUTS,
     forget_odd_width,
     forget_output,
     reopen_closed,
@@ -238,6 +239,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     arguments = [_HOME.sub(lambda found: found[1] + os.path.expanduser("~/"), word) for word in arguments]
     COMMAND_LINE.set(shlex.join(["npusim", *arguments]))
+    OUTPUTS.set(())
     reopen_closed()
     tolerant(sys.stdout, sys.stderr)
     forget_odd_width()

@@ -12,6 +12,7 @@ from npusim.config.overrides import SET_BY_YOU as SET_BY_YOU
 from npusim.config.overrides import Override as Override
 from npusim.config.overrides import Section as Section
 from npusim.config.overrides import Settings as Settings
+from npusim.config.overrides import full_factorial as full_factorial
 from npusim.config.overrides import one_line as one_line
 from npusim.config.overrides import parse_override as parse_override
 from npusim.config.overrides import valid_paths as valid_paths

@@ -8,7 +8,8 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from itertools import product
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
@@ -19,6 +20,7 @@ from npusim.units import Count, CountKind, Informative, Kind, Quantity, format_q
 
 _LONGEST, _DEEPEST = 100, 50  # characters of a setting that a message repeats, and parts of its path
 _LONGEST_NAME = 1000
+_Value = TypeVar("_Value")
 SET_BY_YOU = "set by you"
 """Source of a quantity that a setting changed."""
 SET_BY_STUDY = "set by the study"
@@ -118,6 +120,17 @@ def as_overrides(settings: Settings) -> list[Override]:
         plain = value.as_written() if isinstance(value, Quantity | Count) else value
         overrides.append(Override(tuple(path.split(".")), plain, f"--set {path}={text}", in_si=True))
     return overrides
+
+
+def full_factorial(settings: Mapping[str, Sequence[_Value]]) -> list[dict[str, _Value]]:
+    """Return the full-factorial design of some settings: every combination, the last setting fastest.
+
+    Examples
+    --------
+    >>> full_factorial({"npu.tiles": ["1", "2"], "soc": ["a"]})
+    [{'npu.tiles': '1', 'soc': 'a'}, {'npu.tiles': '2', 'soc': 'a'}]
+    """
+    return [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
 
 
 def valid_paths(model: BaseModel) -> dict[str, Any]:

@@ -46,10 +46,9 @@ from npusim.cost.kernels import start_threads as start_threads
 from npusim.cost.kernels import thread_count as thread_count
 from npusim.cost.levels import shared_bytes_per_s as shared_bytes_per_s
 from npusim.cost.liveness import Liveness as Liveness
+from npusim.cost.liveness import ResidentTensor as ResidentTensor
 from npusim.cost.liveness import Roots as Roots
-from npusim.cost.liveness import packing as packing
 from npusim.cost.liveness import roots as roots
-from npusim.cost.liveness import row_block_sizes as row_block_sizes
 from npusim.cost.lowering import Lowered as Lowered
 from npusim.cost.lowering import Transfer as Transfer
 from npusim.cost.lowering import Transfers as Transfers

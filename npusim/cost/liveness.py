@@ -43,6 +43,19 @@ class Use:
         return {*self.made, *(name for operand in (self.a, self.b, *self.extra) for name in operand or ())}
 
 
+@dataclass(frozen=True, slots=True)
+class ResidentTensor:
+    """A tensor that stays in the SRAM of a device, in bytes over all tiles that an inference uses.
+
+    `users` are the groups that use it, in order; the first produces it, or reads it first.
+    """
+
+    device: str
+    name: str
+    bytes: float
+    users: tuple[int, ...]
+
+
 def fill_reuse(
     table: Any,
     graph: Graph,
@@ -299,7 +312,8 @@ class Liveness:
         """Number of bands of each group in a segment, which holds all its weights."""
         # All operators of a row-wise fusion work when the last one has all its operands.
         self._chain = {i: chain for chain in self.chains for i in chain}
-        self._first: dict[tuple[str, str], int] = {}
+        self._users: dict[tuple[str, str], list[int]] = {}
+        """Groups that use each tensor on each array device, in order."""
         self._span: dict[str, dict[str, tuple[int, int]]] = {}
         """First and last use of each tensor on each array device."""
         self._copied_tensors: set[tuple[str, str]] = set()
@@ -318,7 +332,8 @@ class Liveness:
             for name, size in self._weights(i).items():
                 waiting = self._chains_of_weight.setdefault(name, {})
                 waiting[chain[-1]] = waiting.get(chain[-1], 0.0) + size
-        for name, passed in row_block_sizes(graph, decisions, self.root, soc).items():
+        self._blocks = row_block_sizes(graph, decisions, self.root, soc)
+        for name, passed in self._blocks.items():
             for device in self._span[name]:
                 self._add(self._copied, device, name, passed.copied)
                 if passed.spread:
@@ -345,7 +360,9 @@ class Liveness:
                 op = self.graph.operators[name]
                 for tensor in (*op.inputs, *op.outputs):
                     for stored in self.root[tensor]:
-                        self._first.setdefault((device, stored), i)
+                        users = self._users.setdefault((device, stored), [])
+                        if not users or users[-1] != i:
+                            users.append(i)
                         spans = self._span.setdefault(stored, {})
                         begin, end = spans.get(device, (time, time))
                         spans[device] = min(begin, time), max(end, time)
@@ -428,6 +445,25 @@ class Liveness:
         }
         return sum(count * self._stored_bytes(name, device) for device, count in copies.items())
 
+    def residents(self, tiles: Mapping[str, float]) -> list[ResidentTensor]:
+        """Return the tensors that stay in SRAM, in the order of first use; `tiles` are in use, by device."""
+        residents = []
+        for (device, name), users in self._users.items():
+            size, is_copied = 0.0, (device, name) in self._copied_tensors
+            share = max(self._shares.get(name, 0.0), self._resident.get(name, 0.0))
+            if share:
+                size = self._stored_bytes(name, device) * share
+            elif name in self._blocks:
+                size, is_copied = self._blocks[name].copied + self._blocks[name].spread / tiles[device], True
+            elif name in self._kept:
+                size = self.graph.tensors[name].bytes
+            if name in self._resident:  # from the begin to the end of each inference
+                users = [i for i, group in enumerate(self.groups) if group.device == device]
+            if size > 0.0:
+                size *= tiles[device] if is_copied else 1.0
+                residents.append(ResidentTensor(device, name, size, tuple(users)))
+        return sorted(residents, key=lambda resident: (resident.users[0], resident.name))
+
     def keep_resident(self, shares: Mapping[str, float]) -> None:
         """Set the share of each constant that stays between inferences; earlier shares are dropped."""
         for sign, each in ((-1.0, self._resident), (1.0, shares)):
@@ -473,7 +509,7 @@ class Liveness:
         if name in self._resident:
             return 1.0 - self._resident[name]
         share = self._shares.get(name, 0.0)
-        if not share or index <= self._first[self.groups[index].device, name]:
+        if not share or index <= self._users[self.groups[index].device, name][0]:
             return 1.0
         return 1.0 - share
 

@@ -10,15 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from npusim.engines.timeline import (
-    StepFunction,
-    TaskKind,
-    Timeline,
-    critical_path,
-    dram_bandwidth,
-    power,
-    sram_in_use,
-)
+from npusim.engines import timeline
+from npusim.engines.timeline import StepFunction, TaskKind, Timeline
 
 _CATEGORY = {
     TaskKind.DPU: "DPU",
@@ -66,7 +59,7 @@ def spans_trace(spans: Sequence[tuple[str, str, str, float, float]]) -> str:
     """
     devices = list(dict.fromkeys(span[0] for span in spans))
     free_from: dict[str, list[float]] = {device: [] for device in devices}
-    events = [_named("process_name", pid, 0, device) for pid, device in enumerate(devices, 1)]
+    events = [_metadata("process_name", pid, 0, name=device) for pid, device in enumerate(devices, 1)]
     for device, name, category, begin_s, end_s in sorted(spans, key=lambda span: span[3:]):
         lanes = free_from[device]
         lane = next((i for i, time in enumerate(lanes) if time <= begin_s), len(lanes))
@@ -83,9 +76,9 @@ def _events(line: Timeline) -> list[Event]:
         *(_task(line, int(row), tracks[row]) for row in line.working),
         *_layers(line),
         *_arrows(line, tracks),
-        *_counter("SRAM", "bytes", sram_in_use(line)),
-        *_counter("DRAM bandwidth", "GB/s", dram_bandwidth(line), 1e-9),
-        *_counter("power", "W", power(line)),
+        *_counter("SRAM", "bytes", timeline.sram_in_use(line)),
+        *_counter("DRAM bandwidth", "GB/s", timeline.dram_bandwidth(line), 1e-9),
+        *_counter("power", "W", timeline.power(line)),
     ]
 
 
@@ -110,13 +103,10 @@ def _names(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[Event]:
             threads[place] = line.track(int(row))
     events: list[Event] = []
     for pid in sorted({pid for pid, _ in threads} | {_LAYERS}):
-        events.append(_named("process_name", pid, 0, processes.get(pid, f"Cluster {pid - _TILES}")))
+        events.append(_metadata("process_name", pid, 0, name=processes.get(pid, f"Cluster {pid - _TILES}")))
         events.append(_metadata("process_sort_index", pid, 0, sort_index=pid))
-    return events + [_named("thread_name", pid, tid, name) for (pid, tid), name in sorted(threads.items())]
-
-
-def _named(what: str, pid: int, tid: int, name: str) -> Event:
-    return _metadata(what, pid, tid, name=name)
+    tracks = sorted(threads.items())
+    return events + [_metadata("thread_name", pid, tid, name=name) for (pid, tid), name in tracks]
 
 
 def _metadata(what: str, pid: int, tid: int, **arguments: Any) -> Event:
@@ -178,7 +168,7 @@ def _layers(line: Timeline) -> list[Event]:
         arguments["inference"] = int(line.inference[group[0]])
         event = _slice(line.operators[operator], "Layer", (_LAYERS, lane), begin, end)
         events.append({**event, "args": arguments})
-    names = [_named("thread_name", _LAYERS, lane, f"layers {lane}") for lane in range(len(free_from))]
+    names = [_metadata("thread_name", _LAYERS, lane, name=f"layers {lane}") for lane in range(len(free_from))]
     return names + events
 
 
@@ -194,7 +184,7 @@ def _layer_spans(line: Timeline) -> Iterator[tuple[float, float, Any]]:
 
 def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> Iterator[Event]:
     """Yield an arrow for each change of unit on the critical path; its name gives the reason."""
-    for number, (before, after) in enumerate(pairwise(critical_path(line))):
+    for number, (before, after) in enumerate(pairwise(timeline.critical_path(line))):
         if places[before.row] == places[after.row]:
             continue
         arrow = {"id": number, "name": f"critical path: {after.reason}", "cat": "flow"}

@@ -448,6 +448,11 @@ class Estimate(RunConditions, ByEngine):
     """What the estimate rests on."""
 
     @property
+    def pace_s(self) -> float:
+        """Time of an inference, in s: its latency, or with several in flight the time between two."""
+        return self.latency_s if self.requests == 1 else 1.0 / self.throughput_per_s
+
+    @property
     def all_intervals(self) -> dict[str, tuple[float, float]]:
         """90 % intervals of metrics by name, the latency's first."""
         own = {} if self.latency_interval_s is None else {"latency_s": self.latency_interval_s}

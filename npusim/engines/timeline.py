@@ -231,10 +231,6 @@ class Timeline(EventLog):
             longest[key] = max(longest.get(key, 0.0), busy_s[unit.name])
         return _sums((group, seconds) for (group, _), seconds in longest.items())
 
-    def utilisation(self) -> dict[str, float]:
-        """Return the busy time of each unit over the length of the run, by name."""
-        return {name: busy / self.makespan_s for name, busy in self.busy_s().items()}
-
     def span_s(self, operator: int, inference: int = 0) -> tuple[float, float]:
         """Return begin of an operator's first task and end of its last in one inference (s); (0, 0): none."""
         rows = self.rows_of(operator, inference)
@@ -276,21 +272,15 @@ class CriticalTask:
     """Its own length."""
 
 
-def critical_path(line: Timeline, inference: int | None = None) -> list[CriticalTask]:
-    """Return the critical path of an inference, first task first.
-
-    Parameters
-    ----------
-    inference : int, optional
-        None: the one that ended last.
+def critical_path(line: Timeline) -> list[CriticalTask]:
+    """Return the critical path of the inference that ended last, first task first.
 
     Returns
     -------
     list of CriticalTask
         Their waits and lengths add up to the time from the first task's begin to the last one's end.
     """
-    number = int(np.argmax(line.ended)) if inference is None else inference
-    row = (number + 1) * line.per_inference - 1
+    row = (int(np.argmax(line.ended)) + 1) * line.per_inference - 1
     tasks: list[CriticalTask] = []
     while row >= 0:
         earlier, reason = _before(line, row)

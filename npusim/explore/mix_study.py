@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from itertools import product
 from math import inf
 from multiprocessing import get_context
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from npusim.config import validate_data
-from npusim.config.overrides import parse_override
+from npusim.config.overrides import full_factorial, parse_override
 from npusim.cost import thread_count
 from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError
 from npusim.studies.pareto import front
@@ -137,10 +136,14 @@ def study_mix(
 
 def combinations(over: Mapping[str, Sequence[str]]) -> list[Change]:
     """Return every combination of the values of some paths, each as `--set` takes it."""
-    typed = [[parse_override(f"{path}={value}").value for value in values] for path, values in over.items()]
-    points = [dict(zip(over, values, strict=True)) for values in product(*typed)]
+    typed = {
+        path: [parse_override(f"{path}={value}").value for value in values] for path, values in over.items()
+    }
     short = {path: path.removeprefix("streams.").removesuffix(".device") for path in over}
-    return [(", ".join(f"{short[path]} {value}" for path, value in point.items()), point) for point in points]
+    return [
+        (", ".join(f"{short[path]} {value}" for path, value in point.items()), point)
+        for point in full_factorial(typed)
+    ]
 
 
 def placements(mix: Mix) -> tuple[list[Change], list[str]]:

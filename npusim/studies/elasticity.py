@@ -5,7 +5,6 @@ The network is mapped and estimated again on each slightly better machine; no fo
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import inf
 from operator import attrgetter
 
 from npusim.arch import outer_levels, with_overrides
@@ -56,21 +55,15 @@ _COUNTS = (("DSPs of a tile", "npu.dsp.per_tile"), ("DMA engines", "npu.dma.engi
 
 def elasticities(scenario: Scenario, engine: Engine) -> list[Elasticity]:
     """Simulate the network with slightly more of each resource; return its gains, largest first."""
-    base_s = _seconds(engine(scenario))
+    base_s = engine(scenario).pace_s
     rows = []
     for resource, setting, increase, changed in _changes(scenario):
-        changed_s = _seconds(engine(changed))
+        changed_s = engine(changed).pace_s
         gain = 1.0 - changed_s / base_s if base_s else 0.0
         rows.append(
             Elasticity(resource=resource, setting=setting, more=increase, seconds=changed_s, gain=gain)
         )
     return sorted(rows, key=lambda row: (-row.elasticity, row.resource))
-
-
-def _seconds(estimate: Estimate) -> float:
-    if estimate.requests == 1:
-        return estimate.latency_s
-    return 1.0 / estimate.throughput_per_s if estimate.throughput_per_s < inf else 0.0
 
 
 def _changes(scenario: Scenario) -> Iterator[tuple[str, str, float, Scenario]]:

@@ -2,13 +2,14 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from npusim.arch import Soc, with_overrides
+from npusim.config import full_factorial
 from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
 from npusim.graph import Graph
 from npusim.mapping import (
@@ -234,7 +235,7 @@ def map_front(
     search: SearchMethod = "random" if method == "random" else "nsga2"
     if operating_points and not exact:
         raise NpusimError("operating points are tried with exact fronts of chains of blocks alone")
-    combinations = list(combinations_of(scenario.machine, chosen)) if operating_points else [{}]
+    settings = combinations_of(scenario.machine, chosen) if operating_points else [{}]
     share, problems = None, list[tuple[OperatingPoints, ChainProblem]]()
     if chain is not None:
         on_devices = ChainOnDevices(scenario, chain, chosen)
@@ -243,8 +244,8 @@ def map_front(
         problem = placed_units(scenario, chosen, granularity)
     study = _Study(scenario, problem, limits or Limits(), granularity, budget)
     if exact and isinstance(problem, ChainProblem):
-        for done, points in enumerate(combinations):
-            tell(done, len(combinations))
+        for done, points in enumerate(settings):
+            tell(done, len(settings))
             machine = at_points(scenario.machine, points)
             problems.append((points, on_devices.problem(machine) if points else problem))
         placements = study.exact(problems)
@@ -259,8 +260,8 @@ def map_front(
         techniques=scenario.graph.techniques,
         devices=study.letters,
         blocks=list(problem.blocks),
-        placements=float(len(chosen)) ** len(problem.blocks) * len(combinations),
-        settings=len(combinations),
+        placements=float(len(chosen)) ** len(problem.blocks) * len(settings),
+        settings=len(settings),
         limits=study.limits.named,
         alone=alone,
         points=front,
@@ -392,20 +393,18 @@ def devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(device for device in present if device in names)
 
 
-def combinations_of(soc: Soc, devices: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield each combination of operating points of devices and DRAM, the data sheet's included."""
+def combinations_of(soc: Soc, devices: Sequence[str]) -> list[dict[str, str]]:
+    """Return each combination of operating points of devices and DRAM, the data sheet's included."""
     owners: dict[str, Any] = {**{name: soc.device(name) for name in devices}, "dram": soc.dram}
-    choices: list[list[dict[str, str]]] = []
+    choices: dict[str, list[str | None]] = {}
     for name, owner in owners.items():
         points = owner.operating_points
-        as_stated: list[dict[str, str]] = [{}]
-        if any(_is_set(owner, point) for point in points.values()):
-            as_stated = []
-        choices.append([*as_stated, *({name: point} for point in points)])
-    if all(len(options) == 1 for options in choices):
+        is_set = any(_is_set(owner, point) for point in points.values())
+        choices[name] = [*points] if is_set else [None, *points]
+    if all(len(options) == 1 for options in choices.values()):
         raise NpusimError(f"{soc.name} has no operating points to try; leave out --dvfs")
-    for chosen in itertools.product(*choices):
-        yield {name: point for option in chosen for name, point in option.items()}
+    chosen = (point.items() for point in full_factorial(choices))
+    return [{name: point for name, point in items if point is not None} for items in chosen]
 
 
 def at_points(soc: Soc, points: OperatingPoints) -> Soc:

@@ -52,9 +52,8 @@ def memory_needs(mapped: Mapped) -> list[MemoryNeed]:
         traffic = cache(partial(_traffic, graph, mapped, path, present))
         for kind in kinds:
             try:
-                left = partial(_left, traffic, kind)
-                doublings = _fewest(left, least_bytes)
-                left_bytes = left(doublings)
+                doublings = _fewest(traffic, kind, least_bytes)
+                left_bytes = getattr(traffic(doublings), kind)
             except (ConfigError, InfeasibleError):  # the data sheet bounds this memory
                 continue
             size_bytes = getattr(now, kind)
@@ -83,14 +82,10 @@ def _traffic(graph: PreparedGraph, mapped: Mapped, path: str, present: float, do
     return summed_kinds(dram_by_kind(graph.on(with_overrides(mapped.soc, [change]))))
 
 
-def _left(traffic: Callable[[int], DramByKind], kind: str, doublings: int) -> float:
-    return float(getattr(traffic(doublings), kind))
-
-
-def _fewest(left: Callable[[int], float], least_bytes: float) -> int:
+def _fewest(traffic: Callable[[int], DramByKind], kind: str, least_bytes: float) -> int:
     """Return the fewest doublings that leave hardly any bytes, by bisection; the most where none does."""
     low, high = 0, _DOUBLINGS
-    while high - low > 1 and (high < _DOUBLINGS or left(high) <= least_bytes):
+    while high - low > 1 and (high < _DOUBLINGS or getattr(traffic(high), kind) <= least_bytes):
         middle = (low + high) // 2
-        low, high = (low, middle) if left(middle) <= least_bytes else (middle, high)
+        low, high = (low, middle) if getattr(traffic(middle), kind) <= least_bytes else (middle, high)
     return high

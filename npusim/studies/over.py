@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from itertools import combinations
 from math import exp, inf, log
 
-from npusim.config import parse_override, valid_paths
+from npusim.config import full_factorial, parse_override, valid_paths
 from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
 from npusim.metrics import SAMPLES
 from npusim.ops import DType
@@ -100,8 +100,7 @@ def whatif_over(
     results: list[tuple[Point, WhatIf]] = []
     variants: list[Variant] = []
     skipped: list[Skipped] = []
-    for values in product(*over.values()):
-        point = dict(zip(over, values, strict=True))
+    for point in full_factorial(over):
         here = search.at(point)
         names = {str(parse(stack)): _stack_at(point, stack) for stack in stacks}
         try:
@@ -151,8 +150,7 @@ def _crossovers(search: _Search, stacks: Sequence[str], over: Mapping[str, Seque
     crossings = []
     for axis, values in over.items():
         others = {path: texts for path, texts in over.items() if path != axis}
-        for rest in product(*others.values()):
-            fixed = dict(zip(others, rest, strict=True))
+        for fixed in full_factorial(others):
             points = [{path: {**fixed, axis: v}[path] for path in over} for v in values]
             for a, b in combinations(dict.fromkeys(stacks), 2):
                 crossings += _changes(search, axis, points, a, b)

@@ -13,20 +13,12 @@ from zlib import crc32
 import numpy as np
 from pydantic import BaseModel
 
+from npusim import cost
 from npusim.arch import Npu, Soc
 from npusim.arch.device import SET_SOURCES
 from npusim.arch.soc import Device
 from npusim.config.overrides import children, field_key, kind_of
-from npusim.cost import (
-    Unit,
-    dispatches,
-    evaluate_plans,
-    fill_dsp,
-    host_facts,
-    kernel_of,
-    lower,
-    plan_table,
-)
+from npusim.cost import Unit
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity
 
@@ -226,7 +218,7 @@ def with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tup
         for group in mapped.decisions.groups:
             if group.unit is Unit.DSP:
                 npu = soc.array_devices[group.device]
-                hit = kernel_of(npu, mapped.graph.operators[group.main])
+                hit = cost.kernel_of(npu, mapped.graph.operators[group.main])
                 if hit is not None:
                     used.add((group.device, hit[1][0], hit[0]))
                 elif (unknown := npu.dsp.kernel("unknown")) is not None:
@@ -257,25 +249,25 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
 
     """
     ops = lowered_on(mapped, machine) if table is None else table
-    return evaluate_plans(arch, plan_table(ops[np.newaxis]), mapped.nests).total
+    return cost.evaluate_plans(arch, cost.plan_table(ops[np.newaxis]), mapped.nests).total
 
 
 def lowered_on(mapped: Mapped, machine: Soc) -> Any:
     """Return the operator table of a mapped graph, with machine-dependent columns computed for `machine`."""
     groups = mapped.decisions.groups
     hosts = {group.device for group in groups if group.unit.is_host}
-    if any(host_facts(machine.hosts[name]) != host_facts(mapped.soc.hosts[name]) for name in hosts):
-        return lower(mapped.graph, mapped.decisions, machine).ops
+    if any(cost.host_facts(machine.hosts[name]) != cost.host_facts(mapped.soc.hosts[name]) for name in hosts):
+        return cost.lower(mapped.graph, mapped.decisions, machine).ops
     ops = mapped.lowered.ops.copy()
     first_of: dict[tuple[str, str, bytes], int] = {}  # layers repeat: operators alike there are alike here
     for i, group in enumerate(groups):
         if group.unit in (Unit.DPU, Unit.DMA, Unit.DSP):
-            ops[i]["dispatches"] = dispatches(mapped.graph, group, machine.array_devices[group.device])
+            ops[i]["dispatches"] = cost.dispatches(mapped.graph, group, machine.array_devices[group.device])
         if group.unit is Unit.DSP:
             op, npu = mapped.graph.operators[group.main], machine.array_devices[group.device]
             first = first_of.setdefault((group.device, op.type, ops[i]["dsp"].tobytes()), i)
             if first == i:
-                fill_dsp(ops[i]["dsp"], mapped.graph, op, npu, [])
+                cost.fill_dsp(ops[i]["dsp"], mapped.graph, op, npu, [])
             else:
                 ops[i]["dsp"] = ops[first]["dsp"]
     return ops

@@ -9,29 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from npusim import mapping
 from npusim.arch import Soc
 from npusim.errors import InfeasibleError, NpusimError
 from npusim.graph import Graph
-from npusim.mapping import (
-    GRANULARITIES,
-    Granularity,
-    Mapped,
-    Objective,
-    Problem,
-    Split,
-    Terms,
-    best_placement,
-    cut_loads,
-    cut_transfer_bytes,
-    map_placed,
-    merged,
-    objective_of,
-    objective_of_loads,
-    placed,
-    placement_problem,
-    spread,
-    units_of,
-)
+from npusim.mapping import Granularity, Mapped, Objective, Problem, Split, Terms
 from npusim.metrics import metrics_in
 from npusim.scenario import Scenario
 from npusim.studies.map_front import devices_of
@@ -103,21 +85,20 @@ def place(
     """
     soc, graph, run = scenario.machine, scenario.graph, scenario.run
     chosen = devices_of(soc, devices)
-    modelled = placement_problem(graph, soc, run, chosen)
+    modelled = mapping.placement_problem(graph, soc, run, chosen)
     problem, measured = _profiled(modelled, soc, profiles)
     terms = Terms.of(soc, run, minimise, problem.devices)
-    costs = _Costs(problem, replace(terms, minimise="latency"), replace(terms, minimise="energy"))
     units, split, tried = _splits(graph, problem, terms, granularity)
     if profiles:
-        value, placement = split.value, spread(units, split.placement)
+        value, placement = split.value, mapping.spread(units, split.placement)
         loads = problem.loads(placement)
-        totals = {**costs.totals(loads), "dram_bytes": float(loads[len(terms.contexts) + 1])}
+        totals = {**_totals(terms, loads), "dram_bytes": float(loads[len(terms.contexts) + 1])}
         everywhere = ((i,) * len(problem.names) for i in range(len(chosen)))
-        figures = [costs.totals(problem.loads(place)) for place in everywhere]
+        figures = [_totals(terms, problem.loads(place)) for place in everywhere]
     else:
         alone = [_mapped_alone(scenario, problem, i) for i in range(len(chosen))]
         placement, mapped = _best(scenario, problem, tried, alone, minimise)
-        value, totals = objective_of(problem, terms, placement), metrics_in(Placement, mapped.total)
+        value, totals = mapping.objective_of(problem, terms, placement), metrics_in(Placement, mapped.total)
         figures = [_NOWHERE if each is None else metrics_in(Alone, each.total) for each in alone]
     main = soc.array_devices.get(soc.main_device) or next(iter(soc.array_devices.values()), None)
     return Placement(
@@ -141,7 +122,7 @@ def place(
         switches=problem.switches(placement),
         groups=_groups(graph, problem, placement, modelled),
         alone=[Alone(device=device, **each) for device, each in zip(chosen, figures, strict=True)],
-        cuts=costs.cuts(),
+        cuts=_cuts(problem, terms),
         profiles=measured,
     )
 
@@ -158,11 +139,11 @@ def _splits(
 
     These include placements of coarser units, so a finer granularity is never worse.
     """
-    coarser = GRANULARITIES[GRANULARITIES.index(granularity) :]
-    units = list(dict.fromkeys(units_of(graph, problem, size) for size in coarser))
-    splits = [best_placement(merged(problem, nodes), terms) for nodes in units]
+    coarser = mapping.GRANULARITIES[mapping.GRANULARITIES.index(granularity) :]
+    units = list(dict.fromkeys(mapping.units_of(graph, problem, size) for size in coarser))
+    splits = [mapping.best_placement(mapping.merged(problem, nodes), terms) for nodes in units]
     tried = (
-        spread(nodes, placement)
+        mapping.spread(nodes, placement)
         for nodes, split in zip(units, splits, strict=True)
         for placement in (split.placement, *split.others[:_TRIED])
     )
@@ -205,8 +186,8 @@ def _profiled(problem: Problem, soc: Soc, profiles: Sequence[Profile]) -> tuple[
 
 def _mapped_alone(scenario: Scenario, problem: Problem, device: int) -> Mapped | None:
     with suppress(InfeasibleError):
-        graph = placed(scenario.graph, problem, (device,) * len(problem.names))
-        return map_placed(graph, scenario.machine, scenario.run)
+        graph = mapping.placed(scenario.graph, problem, (device,) * len(problem.names))
+        return mapping.map_placed(graph, scenario.machine, scenario.run)
     return None
 
 
@@ -220,8 +201,8 @@ def _best(
     """Map the given placements in full; return the best of them and of each device alone."""
     candidates: list[tuple[_Nodes, Mapped]] = []
     for placement in tried:
-        graph = placed(scenario.graph, problem, placement)
-        candidates.append((placement, map_placed(graph, scenario.machine, scenario.run)))
+        graph = mapping.placed(scenario.graph, problem, placement)
+        candidates.append((placement, mapping.map_placed(graph, scenario.machine, scenario.run)))
     for i, mapped in enumerate(alone):
         if mapped is not None:
             candidates.append(((i,) * len(problem.names), mapped))
@@ -253,32 +234,25 @@ def _groups(graph: Graph, problem: Problem, placement: _Nodes, modelled: Problem
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Costs:
-    """Figures of placements, computed from the costs of a problem without mapping."""
+def _totals(terms: Terms, loads: Any) -> dict[str, Any]:
+    """Return latency, throughput and energy of a placement's loads, unmapped; None if it is infeasible."""
+    interval_s = mapping.objective_of_loads(replace(terms, minimise="latency"), loads)
+    if not interval_s < inf:
+        return dict(_NOWHERE)
+    path_s = float(loads[: len(terms.contexts) + 1].sum())
+    return {
+        "latency_s": float(max(path_s, terms.requests * interval_s)),
+        "throughput_per_s": float(1.0 / interval_s),
+        "energy_j": float(mapping.objective_of_loads(replace(terms, minimise="energy"), loads)),
+    }
 
-    problem: Problem
-    latency: Terms
-    energy: Terms
 
-    def totals(self, loads: Any) -> dict[str, Any]:
-        """Return latency, throughput and energy of a placement's loads; None if it is infeasible."""
-        interval_s = objective_of_loads(self.latency, loads)
-        if not interval_s < inf:
-            return dict(_NOWHERE)
-        path_s = float(loads[: len(self.latency.contexts) + 1].sum())
-        return {
-            "latency_s": float(max(path_s, self.latency.requests * interval_s)),
-            "throughput_per_s": float(1.0 / interval_s),
-            "energy_j": float(objective_of_loads(self.energy, loads)),
-        }
-
-    def cuts(self) -> list[Cut]:
-        """Return the network cut in two at each place of its order, for each pair of devices."""
-        cuts, devices = [], self.problem.devices
-        crossing = cut_transfer_bytes(self.problem).tolist()
-        for first, rest in permutations(range(len(devices)), 2):
-            for i, loads in enumerate(cut_loads(self.problem, first, rest)):
-                ends = {"after": self.problem.names[i], "first": devices[first], "rest": devices[rest]}
-                cuts.append(Cut(**ends, **self.totals(loads), transfer_bytes=crossing[i]))
-        return cuts
+def _cuts(problem: Problem, terms: Terms) -> list[Cut]:
+    """Return the network cut in two at each place of its order, for each pair of devices."""
+    cuts, devices = [], problem.devices
+    crossing = mapping.cut_transfer_bytes(problem).tolist()
+    for first, rest in permutations(range(len(devices)), 2):
+        for i, loads in enumerate(mapping.cut_loads(problem, first, rest)):
+            ends = {"after": problem.names[i], "first": devices[first], "rest": devices[rest]}
+            cuts.append(Cut(**ends, **_totals(terms, loads), transfer_bytes=crossing[i]))
+    return cuts

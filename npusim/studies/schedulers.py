@@ -45,7 +45,7 @@ def perfect_scheduler(scenario: Scenario) -> PerfectScheduler | None:
         return None
     better = with_overrides(soc, as_overrides(dict.fromkeys(switches, "true")))
     fixed = scenario.with_(requests=run.requests, tiles=run.tiles or None)
-    best, base_s = _interval_s(estimate(fixed.on(better))), _interval_s(base)
+    best, base_s = estimate(fixed.on(better)).pace_s, base.pace_s
     least_s = min(best, _least_s(scenario, base))
     return PerfectScheduler(
         settings=[f"{switch}=true" for switch in switches],
@@ -54,10 +54,6 @@ def perfect_scheduler(scenario: Scenario) -> PerfectScheduler | None:
         least_s=least_s,
         least_gain=1.0 - least_s / base_s,
     )
-
-
-def _interval_s(result: Estimate) -> float:
-    return result.latency_s if result.requests == 1 else 1.0 / result.throughput_per_s
 
 
 def _least_s(scenario: Scenario, base: Estimate) -> float:

@@ -17,6 +17,7 @@ from npusim.studies.placement import place
 from npusim.system.split import shares
 
 _MOST_DEVICES = 16
+_FIGURES = ("latency_s", "throughput_per_s", "energy_j", "dram_bytes")
 
 
 def on_equal_devices(soc: Soc, count: int) -> tuple[Soc, list[str]]:
@@ -79,17 +80,9 @@ def divided(scenario: Scenario, count: int) -> Divided:
         exchanged = {"exchanged_bytes": count * sharding.exchanged_bytes, "exchanges": sharding.exchanges}
         ways.append(way.model_copy(update=exchanged))
     layers = place(together, devices=names)
-    ways.append(
-        SplitWay(
-            name="layers",
-            latency_s=layers.latency_s,
-            throughput_per_s=layers.throughput_per_s,
-            energy_j=layers.energy_j,
-            dram_bytes=layers.dram_bytes,
-            exchanged_bytes=layers.transfer_bytes,
-            exchanges=layers.switches,
-        )
-    )
+    figures = {name: getattr(layers, name) for name in _FIGURES}
+    figures |= {"exchanged_bytes": layers.transfer_bytes, "exchanges": layers.switches}
+    ways.append(SplitWay(name="layers", **figures))
     by_cost = (lambda way: way.latency_s) if run.requests == 1 else (lambda way: -way.throughput_per_s)
     return Divided(
         devices=names, requests=together.run.requests, ways=ways, chosen=min(ways, key=by_cost).name

@@ -15,19 +15,8 @@ from npusim.engines.document_head import RestsOn
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS, SAMPLES
-from npusim.studies.perturbation import (
-    Uncertain,
-    deviates,
-    evaluated,
-    governors,
-    moved,
-    number_at,
-    quantiles,
-    sampled,
-    uncertain_energies,
-    uncertain_numbers,
-    with_library,
-)
+from npusim.studies import perturbation
+from npusim.studies.perturbation import Uncertain
 from npusim.studies.sustained import sustained_intervals
 
 _TELLING = 0.05
@@ -66,7 +55,7 @@ class Draws:
 
     def metric_interval(self, name: str, i: int) -> tuple[float, float]:
         """Return the 90 % interval of a metric (`METRICS`) of a graph."""
-        return quantiles(METRICS[name].values(self.totals[i]))
+        return perturbation.quantiles(METRICS[name].values(self.totals[i]))
 
     def latency_interval(self, i: int) -> tuple[float, float]:
         """Return the 90 % interval of a graph's latency (s)."""
@@ -74,7 +63,7 @@ class Draws:
 
     def speedup_interval(self, i: int, over: int) -> tuple[float, float]:
         """Return the 90 % interval of the throughput ratio to another graph."""
-        return quantiles(self.interval_s[over] / self.interval_s[i])
+        return perturbation.quantiles(self.interval_s[over] / self.interval_s[i])
 
     def sources(self, i: int, over: int) -> dict[str, float]:
         """Return the numbers that make a speed-up uncertain: their share of its variance, largest first.
@@ -146,28 +135,28 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     of their `governor`, and a graph errs on each device by its `network_error`, the same factor for all
     graphs; a sheet without it excludes the errors of the equations.
     """
-    soc, used = with_library(mapped[0].soc, mapped)
-    numbers = uncertain_numbers(soc, used) + governors(soc)
+    soc, used = perturbation.with_library(mapped[0].soc, mapped)
+    numbers = perturbation.uncertain_numbers(soc, used) + perturbation.governors(soc)
     known = len(numbers)
     errors, shares = _model_errors(soc.calibration, mapped) if soc.calibration else _network_errors(mapped)
     numbers += errors
     timed = len(numbers)
-    numbers += uncertain_energies(soc)
-    normals = deviates([number.name for number in numbers], samples, seed)
+    numbers += perturbation.uncertain_energies(soc)
+    normals = perturbation.deviates([number.name for number in numbers], samples, seed)
     if soc.calibration is not None:
         _correlate(normals, numbers, soc.calibration)
     totals = np.zeros((len(mapped), samples), TOTAL_DTYPE)
     sigma = np.array([number.sigma for number in numbers[known:timed]])
     of_machine = [*range(known), *range(timed, len(numbers))]
     for s in range(samples):
-        machine = sampled(soc, [numbers[j] for j in of_machine], normals[s, of_machine])
+        machine = perturbation.sampled(soc, [numbers[j] for j in of_machine], normals[s, of_machine])
         factors = np.exp(shares @ (sigma * normals[s, known:timed]))
         archs: dict[tuple[int, int], Any] = {}
         for i, graph in enumerate(mapped):
             key = (graph.run.tiles, graph.run.requests)
             if key not in archs:
                 archs[key] = graph.run.row(machine)
-            totals[i, s] = evaluated(graph, machine, archs[key])
+            totals[i, s] = perturbation.evaluated(graph, machine, archs[key])
             _stretch(totals[i, s], factors[i])
     return Draws(totals, numbers, normals, timed)
 
@@ -189,19 +178,21 @@ def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
     Each number that the interval depends on is raised alone, and the graph evaluated again. None where no
     number carries as much, or where that number is well known.
     """
-    soc, _ = with_library(mapped.soc, [mapped])
+    soc, _ = perturbation.with_library(mapped.soc, [mapped])
     numbers = {number.name: number for number in draws.numbers if number.path[0] != EQUATIONS}
     shares: list[tuple[float, Uncertain]] = []
     for name in draws.latency_sources(i):
         if name in numbers and not numbers[name].whole:
-            raised = moved(soc, {numbers[name].path: numbers[name].value * (1.0 + _RAISED)})
+            raised = perturbation.moved(soc, {numbers[name].path: numbers[name].value * (1.0 + _RAISED)})
             arch = mapped.run.row(raised)
-            ratio = float(evaluated(mapped, raised, arch)["latency_s"] / mapped.total["latency_s"])
+            ratio = float(
+                perturbation.evaluated(mapped, raised, arch)["latency_s"] / mapped.total["latency_s"]
+            )
             shares.append((abs(np.log(ratio) / np.log1p(_RAISED)), numbers[name]))
     share, number = max(shares, key=lambda pair: pair[0], default=(0.0, None))
     if number is None or share <= _HALF or number.sigma < _WELL_KNOWN:
         return None
-    stated, kernel = number_at(soc, number.path), number_at(soc, number.path[:-1])
+    stated, kernel = perturbation.number_at(soc, number.path), perturbation.number_at(soc, number.path[:-1])
     texts = (getattr(stated, "source", ""), getattr(stated, "note", ""), getattr(kernel, "source", ""))
     source = "; ".join(filter(None, texts))
     uncertainty = float(stated.uncertainty or 0.0)

@@ -8,79 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
-from npusim.cost import Group, Unit, host_waits_s, packing, roots, row_block_sizes
+from npusim.cost import Group, Liveness, ResidentTensor, Unit, host_waits_s, roots
 from npusim.engines.event.emission import Emitted, emit
-from npusim.engines.event.jobs import Ahead, Job, NpuUnits, job_of, leave_out
+from npusim.engines.event.jobs import Job, NpuUnits, Prefetch, job_of, use_prefetched
 from npusim.engines.event.program import Program, ProgramBuilder
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.mapping import Mapped, held_ahead, stored_inputs
-from npusim.ops import Family, Storage, TensorKind
+from npusim.ops import Family, TensorKind
 
 # Times that pieces are halved before a chain runs one group after the other.
 _MOST_HALVINGS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class ResidentTensor:
-    """A tensor that stays in the SRAM of a device, in bytes over all tiles that an inference uses.
-
-    `users` are the groups that use it, in order; the first produces it, or reads it first.
-    """
-
-    device: str
-    name: str
-    bytes: float
-    users: tuple[int, ...]
-
-
 def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
-    """Return the tensors that the mapping keeps in SRAM, in the order of their first use.
-
-    Notes
-    -----
-    Every tile holds the right operand of a product; any other tensor is spread over the tiles. This is the
-    rule of `npusim.cost.liveness`, which counts the same bytes without the names.
-    """
-    graph, residency = mapped.graph, mapped.decisions.residency
-    root = roots(graph, mapped.decisions.groups)
-    # Groups that use a tensor, by array device and tensor.
-    users: dict[tuple[str, str], list[int]] = {}
-    copied: set[tuple[str, str]] = set()
-    for i, group in enumerate(mapped.decisions.groups):
-        if not group.unit.is_array:
-            continue
-        op = graph.operators[group.main]
-        if group.unit is Unit.DPU and op.family is Family.MATMUL:
-            weights = root[op.inputs[0 if group.swapped else 1]]
-            copied.update((group.device, stored) for stored in weights)
-        members = (graph.operators[name] for name in group.members)
-        tensors = (tensor for member in members for tensor in (*member.inputs, *member.outputs))
-        for name in {stored for tensor in tensors for stored in root[tensor]}:
-            users.setdefault((group.device, name), []).append(i)
-    blocks = row_block_sizes(graph, mapped.decisions, root, mapped.soc)
-    residents = []
-    for (device, name), used in users.items():
-        tensor, is_copied = graph.tensors[name], (device, name) in copied or name in blocks
-        size = 0.0
-        if name in residency.cached or name in residency.resident:
-            whole = tensor.stored_bytes
-            if tensor.storage is not Storage.TRIANGLE:
-                whole = tensor.bytes * packing(tensor, is_copied, mapped.soc.array_devices[device])
-            size = whole * max(residency.cached.get(name, 0.0), residency.resident.get(name, 0.0))
-        elif name in blocks:
-            size = blocks[name].copied + blocks[name].spread / float(mapped.arch[device]["tiles"])
-        elif name in residency.whole:
-            size = tensor.bytes
-        if size > 0.0:
-            copies = float(mapped.arch[device]["tiles"]) if is_copied else 1.0
-            if name in residency.resident:  # from the begin to the end of each inference
-                used = [i for i, g in enumerate(mapped.decisions.groups) if g.device == device]
-            residents.append(ResidentTensor(device, name, size * copies, tuple(used)))
-    return sorted(residents, key=lambda resident: (resident.users[0], resident.name))
+    """Return the tensors that the mapping keeps in SRAM, in the order of their first use."""
+    tiles = {name: float(mapped.arch[name]["tiles"]) for name in mapped.arch.arrays}
+    return Liveness(mapped.graph, mapped.decisions, mapped.soc).residents(tiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,15 +154,18 @@ class _Build:
         self.row_fused = mapped.decisions.residency.row_fused
         self.in_sram = mapped.decisions.residency.whole | self.row_fused
         self.chains = fused_chains(mapped, self.residents)
-        self.held_ahead = held_ahead(mapped)
-        # Prefetched transfers by the group that they are made during, and by their own.
-        self.ahead: dict[int, list[Any]] = {}
-        self.prefetched: dict[int, list[Any]] = {}
+        self.prefetched_bytes = held_ahead(mapped)
+        # Prefetches by the group during which they are made, and by the group that uses them.
+        self.made_during: dict[int, list[Prefetch]] = {}
+        self.used_from: dict[int, list[Prefetch]] = {}
         for transfer in mapped.transfers:
-            at, operator = int(transfer["during"]), int(transfer["operator"])
-            if at < operator or operator in self.chains:  # a chain that does not fit runs earlier
-                self.ahead.setdefault(at, []).append(transfer)
-                self.prefetched.setdefault(operator, []).append(transfer)
+            during, user = int(transfer["during"]), int(transfer["operator"])
+            if during < user or user in self.chains:  # a chain that does not fit runs earlier
+                name, times = f"weights of {self.groups[user].main}", float(transfer["seconds"])
+                sram_bytes, is_own = float(transfer["held_bytes"]), bool(transfer["is_own"])
+                prefetch = Prefetch(user, name, times, sram_bytes, is_own)
+                self.made_during.setdefault(during, []).append(prefetch)
+                self.used_from.setdefault(user, []).append(prefetch)
 
     def _held_across(self) -> set[int]:
         """Return the groups at which work comes back to an array device that still holds tensors in SRAM.
@@ -330,7 +279,7 @@ class _Build:
                     # Its SRAM is free when all users have ended.
                     buffer = self.builder.residents[resident.device, resident.name]
                     self.builder.release(buffer, dict.fromkeys(self.done[i]))
-            for buffer in self.builder.ahead_buffers.pop(i, ()):
+            for buffer in sorted(prefetch.buffer for prefetch in self.used_from.get(i, ())):
                 self.builder.release(buffer, [self.done[i].computed])
 
     def _job(self, index: int, place: dict[int, int], npu: NpuUnits, pieces: int) -> Job:
@@ -338,7 +287,7 @@ class _Build:
         group = self.groups[index]
         # Steps of groups that run at the same time wait for each other: all are written.
         most_turns = self.most_turns(index) if len(place) == 1 else 0
-        job = job_of(self.mapped, index, npu, pieces, most_turns, float(self.held_ahead[index]))
+        job = job_of(self.mapped, index, npu, pieces, most_turns, float(self.prefetched_bytes[index]))
         job.macs = self._macs(group)
         a, b, out = (self.root.get(name, {}) for name in self._operands(group))
         job.a.name, job.b.name, job.out.name = (" | ".join(stored) for stored in (a, b, out))
@@ -354,25 +303,10 @@ class _Build:
         job.producers = [place[i] for i in producers if i in place and i != index]
         first_used = (r for r in self.used_by.get(index, ()) if r.users[0] == index)
         job.residents = [((r.device, r.name), r.bytes) for r in first_used]
-        self._prefetch(job)
+        job.prefetches = self.made_during.get(index, ())
+        if prefetches := self.used_from.get(index):
+            use_prefetched(job, self.mapped.lowered.ops[index], prefetches)
         return job
-
-    def _prefetch(self, job: Job) -> None:
-        """Add to a job what it fetches for later ones, and leave out what earlier ones fetched for it."""
-        read_s_per_byte = job.npu.dma.read_s_per_byte
-        job.ahead = [
-            Ahead(
-                int(transfer["operator"]),
-                f"weights of {self.groups[transfer['operator']].main}",
-                float(transfer["seconds"]) / read_s_per_byte,
-                float(transfer["held_bytes"]),
-            )
-            for transfer in self.ahead.get(job.operator, ())
-        ]
-        if transfers := self.prefetched.get(job.operator):
-            op, seconds = self.mapped.lowered.ops[job.operator], sum(t["seconds"] for t in transfers)
-            leave_out(job, op, float(seconds) / read_s_per_byte, bool(transfers[0]["is_own"]))
-            job.start = [*job.start, *self.builder.fetched.pop(job.operator)]
 
     def _operands(self, group: Group) -> tuple[str, str, str]:
         """Return the names of the left (streamed) and right operand and of the result."""

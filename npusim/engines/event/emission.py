@@ -113,7 +113,7 @@ class _Emission:
         if loads:
             self.a_ready = loads
         a_ready = loads if step.a > 0.0 else self.a_ready
-        self._fetch_ahead(i, step, [*loads, *self.b_ready])
+        self._prefetch(i, step, [*loads, *self.b_ready])
         work = self._work(i, step, [*a_ready, *self.b_ready, *rows_ready])
         self.computed += work
         for buffer in self.held.pop(i, ()):
@@ -171,29 +171,28 @@ class _Emission:
         self._hold(sums, i + step.sums_until)
         return loads, out_buffer
 
-    def _fetch_ahead(self, i: int, step: TilingStep, loads: Sequence[int]) -> None:
+    def _prefetch(self, i: int, step: TilingStep, loads: Sequence[int]) -> None:
         """Fetch a part of the weights of later operators behind the loads of a step."""
-        builder, job, dma = self.builder, self.job, self.job.npu.dma
+        builder, engines, dma = self.builder, self.job.npu.engines, self.job.npu.dma
         granted = builder.last_reserve
-        for ahead in job.ahead:
+        for prefetch in self.job.prefetches:
             if i == 0:
-                granted = builder.task(TaskKind.RESERVE, operator=ahead.operator, after=[granted])
+                granted = builder.task(TaskKind.RESERVE, operator=prefetch.operator, after=[granted])
                 builder.last_reserve = granted
-                buffer = builder.buffer(granted, ahead.name, ahead.sram_bytes)
-                builder.ahead_buffers.setdefault(ahead.operator, []).append(buffer)
-            part = ahead.bytes * step.work / len(job.npu.engines)
-            builder.fetched.setdefault(ahead.operator, []).extend(
+                prefetch.buffer = builder.buffer(granted, prefetch.name, prefetch.sram_bytes)
+            part = prefetch.seconds / dma.read_s_per_byte * step.work / len(engines)
+            prefetch.transfers += [
                 builder.task(
                     TaskKind.DMA_IN,
                     engine,
-                    ahead.operator,
-                    part * len(job.npu.engines) * dma.read_s_per_byte,
+                    prefetch.operator,
+                    part * len(engines) * dma.read_s_per_byte,
                     after=[granted, *loads],
                     fixed_s=dma.read_latency_s if part <= dma.page_bytes else dma.far_read_latency_s,
                     bytes_=part,
                 )
-                for engine in job.npu.engines
-            )
+                for engine in engines
+            ]
 
     def _move(
         self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int] | None = None

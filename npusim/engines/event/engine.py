@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 
 from npusim.cost import throttled_interval_s
-from npusim.engines.analytical import (
-    contexts_with,
-    language_figures,
-    levels_busy_s,
-    mapped_estimate,
-    part_costs,
-)
+from npusim.engines import analytical
 from npusim.engines.estimate import CriticalTime, Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import transfer_rates
@@ -136,14 +130,14 @@ def _energy_of_tasks(mapped: Mapped, tasks: Any, repeats: Any) -> Any:
 
 def _estimate(mapped: Mapped, line: Timeline, measured: Measured) -> Estimate:
     """Return the analytical estimate with the figures of the simulated run in place of its own."""
-    base = mapped_estimate(mapped)
+    base = analytical.mapped_estimate(mapped)
     totals = _times_and_energies(mapped, line, base, measured)
     interval_s, units = 1.0 / totals["throughput_per_s"], {}
     for name, all_s in line.group_busy_s(measured.numbers).items():
         busy_s = all_s / len(measured.numbers)
-        share = busy_s / (interval_s * contexts_with(mapped, name)) if busy_s else 0.0
+        share = busy_s / (interval_s * analytical.contexts_with(mapped, name)) if busy_s else 0.0
         units[name] = UnitUse(busy_s=busy_s, utilisation=share)
-    for name, busy_s in levels_busy_s(mapped).items():
+    for name, busy_s in analytical.levels_busy_s(mapped).items():
         units[name] = UnitUse(busy_s=busy_s, utilisation=busy_s / interval_s)
     critical: dict[str, CriticalTime] | None = None
     if mapped.run.requests == 1:
@@ -159,8 +153,8 @@ def _estimate(mapped: Mapped, line: Timeline, measured: Measured) -> Estimate:
         "sram_peak_bytes": line.sram_peak_bytes,
         "units": units,
         "operators": operators,
-        "parts": part_costs(mapped, operators),
-        "language": language_figures(mapped, totals["latency_s"], totals["energy_j"]),
+        "parts": analytical.part_costs(mapped, operators),
+        "language": analytical.language_figures(mapped, totals["latency_s"], totals["energy_j"]),
     }
     return base.model_copy(update=changes)
 

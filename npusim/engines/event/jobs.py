@@ -8,26 +8,14 @@ written in part where steps are folded (`npusim.engines.event.steady_state`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, prod
 from typing import Any
 
-from npusim.cost import (
-    CMX2CMX,
-    CMX2DDR,
-    DDR2CMX,
-    TRIANGLE_ONCE,
-    DpuOperation,
-    Order,
-    Split,
-    Unit,
-    dma_bytes_per_s,
-    dma_latency_s,
-    halo_factor,
-    sram_copy_s,
-)
+from npusim import cost
+from npusim.cost import DpuOperation, Order, Split, Unit
 from npusim.engines.event.program import PERIODS, Loop, refuse_many
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.mapping import Mapped
@@ -123,20 +111,8 @@ def blocks(total: int, count: int) -> list[int]:
     return [min(size, total - at) for at in range(0, total, size)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Blocks of rows in each strip: equal ones, then perhaps a smaller one."""
-
-    strips: int
-    blocks: list[tuple[int, list[float]]]
-    """How many blocks are equal, and the share of each of their pieces."""
-
-    def written(self, steps: Steps) -> Iterator[list[float]]:
-        """Yield the pieces of each block that is written."""
-        for _ in steps.turns(self.strips):
-            for count, pieces in self.blocks:
-                for _ in steps.turns(count):
-                    yield pieces
+Rows = Callable[[], Iterator[list[float]]]
+"""Yields the blocks of rows that are written in one pass: the share of each of their pieces."""
 
 
 def _product_steps(op: Any, result: Any, pieces: int, most_turns: int, lanes: float) -> Steps:
@@ -151,9 +127,15 @@ def _product_steps(op: Any, result: Any, pieces: int, most_turns: int, lanes: fl
     steps = Steps(most_turns)
     refuse_many(prod(steps.written(n) for n in (batch, strips, row_blocks, column_blocks, chunks)), 1)
     wanted = ceil(pieces / (batch * strips * row_blocks * column_blocks * chunks))
-    rows = _Rows(strips, [])
-    for size, equal in Counter(blocks(total, row_blocks)).items():
-        rows.blocks.append((equal, [n / (total * strips) for n in blocks(size, min(size, wanted))]))
+    sizes = Counter(blocks(total, row_blocks))  # equal blocks, then perhaps a smaller one
+    shares = {size: [n / (total * strips) for n in blocks(size, min(size, wanted))] for size in sizes}
+
+    def rows() -> Iterator[list[float]]:
+        for _ in steps.turns(strips):
+            for size, count in sizes.items():
+                for _ in steps.turns(count):
+                    yield shares[size]
+
     is_cut = op["dpu_operation"] == DpuOperation.MATMUL or result["dma_s"] > result["dpu_s"]
     is_cut = is_cut and total * strips * row_blocks * column_blocks * chunks == 1
     for _ in steps.turns(batch):
@@ -166,35 +148,27 @@ def _product_steps(op: Any, result: Any, pieces: int, most_turns: int, lanes: fl
     for step in steps.steps:
         step.work, step.a, step.b, step.out = (part / batch for part in (step.work, step.a, step.b, step.out))
         step.sums /= batch
+        if op["bands"]:  # the first band fetches all weights, held until the last one ends
+            step.b, step.b_until = 0.0, 0
     if op["bands"]:
-        _hold_for_all_bands(steps.steps)
+        steps.steps[0].b, steps.steps[0].b_until = 1.0, len(steps.steps) - 1
     return steps
 
 
-def _hold_for_all_bands(steps: list[TilingStep]) -> None:
-    """Fetch all weights for the first band and hold them until the last one ends."""
-    for step in steps:
-        step.b, step.b_until = 0.0, 0
-    steps[0].b, steps[0].b_until = 1.0, len(steps) - 1
-
-
-def _hold_weights(steps: Steps, rows: _Rows, columns: int) -> None:
+def _hold_weights(steps: Steps, rows: Rows, columns: int) -> None:
     """Add the steps of a product whose weights are stationary."""
-    each, in_strip = 1.0 / columns, sum(steps.written(n) * len(pieces) for n, pieces in rows.blocks)
-    last = steps.written(rows.strips) * in_strip - 1
+    each = 1.0 / columns
     for _ in steps.turns(columns):
-        weights, until = each, last
-        for pieces in rows.written(steps):
-            for share in pieces:
-                step = TilingStep(share * each, a=share, b=weights, out=share * each, b_until=until)
-                steps.steps.append(step)
-                weights, until = 0.0, 0
+        first = len(steps.steps)
+        for pieces in rows():
+            steps.steps += [TilingStep(share * each, a=share, out=share * each) for share in pieces]
+        steps.steps[first].b, steps.steps[first].b_until = each, len(steps.steps) - 1 - first
 
 
-def _hold_rows(steps: Steps, rows: _Rows, columns: int, chunks: int) -> None:
+def _hold_rows(steps: Steps, rows: Rows, columns: int, chunks: int) -> None:
     """Add the steps of a product whose outputs are stationary; its activations where there are no chunks."""
     each, last_column, last_chunk = 1.0 / columns, steps.written(columns) - 1, steps.written(chunks) - 1
-    for pieces in rows.written(steps):
+    for pieces in rows():
         size = len(pieces)
         for j in steps.turns(columns):
             for k in steps.turns(chunks or 1):
@@ -220,17 +194,15 @@ def _triangle_steps(result: Any, most_turns: int) -> Steps:
     if result["split"] == Split.ROWS:
         count = ceil(count / int(result["tiles"]))
     steps = Steps(most_turns)
-    end = steps.written(count) - 1
-    refuse_many(end + 1, steps.written(passes))
+    refuse_many(steps.written(count), steps.written(passes))
     for _ in steps.turns(passes):
-        for i in steps.turns(count):
-            step = TilingStep(1.0 / (count * passes), a=1.0 / count)
-            if i == 0:
-                step.b = step.sums = 1.0 / passes
-                step.b_until = step.sums_until = end
-            if i == end:
-                step.out, step.last_of_pass = 1.0 / passes, True
-            steps.steps.append(step)
+        first = len(steps.steps)
+        for _ in steps.turns(count):
+            steps.steps.append(TilingStep(1.0 / (count * passes), a=1.0 / count))
+        begin, end = steps.steps[first], steps.steps[-1]
+        begin.b = begin.sums = end.out = 1.0 / passes
+        begin.b_until = begin.sums_until = len(steps.steps) - 1 - first
+        end.last_of_pass = True
     return steps
 
 
@@ -273,13 +245,13 @@ class NpuUnits:
         """Rates and latencies of the DMA engines."""
         arch, engines, page = self._arch, float(len(self.engines)), float(self._arch["dma_page_bytes"])
         return DmaTimes(
-            read_s_per_byte=1.0 / dma_bytes_per_s(arch, DDR2CMX, engines),
-            write_s_per_byte=1.0 / dma_bytes_per_s(arch, CMX2DDR, engines),
+            read_s_per_byte=1.0 / cost.dma_bytes_per_s(arch, cost.DDR2CMX, engines),
+            write_s_per_byte=1.0 / cost.dma_bytes_per_s(arch, cost.CMX2DDR, engines),
             page_bytes=page,
-            read_latency_s=dma_latency_s(arch, DDR2CMX, page),
-            far_read_latency_s=dma_latency_s(arch, DDR2CMX, page + 1.0),
-            write_latency_s=dma_latency_s(arch, CMX2DDR, page),
-            copy_latency_s=dma_latency_s(arch, CMX2CMX, page),
+            read_latency_s=cost.dma_latency_s(arch, cost.DDR2CMX, page),
+            far_read_latency_s=cost.dma_latency_s(arch, cost.DDR2CMX, page + 1.0),
+            write_latency_s=cost.dma_latency_s(arch, cost.CMX2DDR, page),
+            copy_latency_s=cost.dma_latency_s(arch, cost.CMX2CMX, page),
         )
 
     def dpus(self, tiles: int) -> list[int]:
@@ -311,14 +283,22 @@ class Operand:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """Weights that the DMA engines fetch for a later operator: bytes of DRAM, and of SRAM until it ends."""
+@dataclass(slots=True)
+class Prefetch:
+    """Weights of an operator that the DMA engines fetch during an earlier one (`npusim.cost.prefetch`)."""
 
     operator: int
+    """Operator that uses them."""
     name: str
-    bytes: float
+    seconds: float
+    """Time of all engines."""
     sram_bytes: float
+    """SRAM of all tiles until the operator ends."""
+    is_own: bool
+    """Whether they lie in the buffer of the operator's only block of them."""
+    transfers: list[int] = field(default_factory=list)
+    """Tasks that fetch them, once written."""
+    buffer: int = -1
 
 
 @dataclass(slots=True)
@@ -367,8 +347,8 @@ class Job:
     shared_served: float = 0.0
     residents: Sequence[tuple[tuple[str, str], float]] = ()
     """Resident tensors that are allocated here, by device and name, with their bytes."""
-    ahead: Sequence[Ahead] = ()
-    """What is fetched for later operators meanwhile."""
+    prefetches: Sequence[Prefetch] = ()
+    """Weights of later operators that are fetched meanwhile."""
 
 
 def job_of(
@@ -389,7 +369,7 @@ def job_of(
     arch = mapped.arch[mapped.decisions.groups[index].device]
     pieces = max(pieces, int(arch["stream_pieces"]))
     is_product = op["unit"] == Unit.DPU and op["dpu_operation"] in _PRODUCTS
-    if is_product and result["piece_level"] == TRIANGLE_ONCE:
+    if is_product and result["piece_level"] == cost.TRIANGLE_ONCE:
         steps = _triangle_steps(result, most_turns)
     elif is_product:
         steps = _product_steps(op, result, pieces, most_turns, float(arch["dpu_channel_lanes"]))
@@ -411,11 +391,8 @@ def job_of(
     return job
 
 
-def leave_out(job: Job, op: Any, fetched_bytes: float, is_own: bool) -> None:
-    """Leave out of a job, in equal parts of all steps, what was prefetched of operands known beforehand.
-
-    `is_own`: the bytes lie in the buffer of the job's only block of the operand.
-    """
+def use_prefetched(job: Job, op: Any, prefetches: Sequence[Prefetch]) -> None:
+    """Let a job wait for prefetched weights, and fetch so much less of its known operands in each step."""
     known = [
         (operand, operand.bytes * passes)
         for operand, passes, is_known in zip(
@@ -423,10 +400,12 @@ def leave_out(job: Job, op: Any, fetched_bytes: float, is_own: bool) -> None:
         )
         if is_known
     ]
+    fetched_bytes = sum(prefetch.seconds for prefetch in prefetches) / job.npu.dma.read_s_per_byte
     share = max(0.0, 1.0 - fetched_bytes / (job.repeats * sum(size for _, size in known)))
     for operand, _ in known:
         operand.bytes *= share
-        operand.sram_bytes *= share if is_own else 1.0
+        operand.sram_bytes *= share if prefetches[0].is_own else 1.0
+    job.start = [*job.start, *(task for prefetch in prefetches for task in prefetch.transfers)]
 
 
 def _serve(job: Job, op: Any, result: Any) -> None:
@@ -463,8 +442,8 @@ def _activation_s_per_byte(job: Job, dma_s: float) -> float:
 def _set_product(job: Job, arch: Any, op: Any, result: Any) -> None:
     """Set the operands and partial sums of a matrix product or convolution."""
     used, split = int(result["tiles"]), int(result["split"])
-    once = result["piece_level"] == TRIANGLE_ONCE
-    halo = halo_factor(op, float(result["row_blocks"]), float(result["strips"]))
+    once = result["piece_level"] == cost.TRIANGLE_ONCE
+    halo = cost.halo_factor(op, float(result["row_blocks"]), float(result["strips"]))
     a_bytes = float(op["a_triangle_bytes"] if once else op["a_dram_bytes"] * halo)
     b_bytes, out_bytes, extra = (float(op[f"{name}_dram_bytes"]) for name in ("b", "c", "extra"))
     # A large second tensor (a residual) streams with the activations, but once only.
@@ -480,7 +459,7 @@ def _set_product(job: Job, arch: Any, op: Any, result: Any) -> None:
     if once and split == Split.ROWS:  # each tile has sums of all rows, added up at the end of each pass
         job.copy_bytes = (used - 1.0) * job.sums_bytes
         job.sums_bytes *= used
-        job.copy_s = sram_copy_s(arch, job.copy_bytes)
+        job.copy_s = cost.sram_copy_s(arch, job.copy_bytes)
 
 
 def _stream_bytes(op: Any) -> tuple[float, float]:
@@ -488,16 +467,23 @@ def _stream_bytes(op: Any) -> tuple[float, float]:
     return float(op["a_dram_bytes"] + op["b_dram_bytes"] + op["extra_dram_bytes"]), float(op["c_dram_bytes"])
 
 
-def _stream_pieces(arch: Any, op: Any, pieces: int, held_bytes: float) -> int:
-    """Return the steps of an operator whose elements stream past: two pieces each way fit together."""
-    moved = sum(_stream_bytes(op))
+def _stream_pieces(arch: Any, op: Any, least_pieces: int, held_bytes: float) -> int:
+    """Return the steps of an operator whose elements stream past: two pieces each way fit into free SRAM.
+
+    Free SRAM is what live tensors leave, less prefetched weights beyond the bytes reserved for them. An
+    operator of a depth-first segment has as many pieces in each of its bands.
+    """
+    moved_bytes = sum(_stream_bytes(op))
+    if moved_bytes <= 0.0 and not op["fused_chain"]:
+        return 1
+    pieces = least_pieces
+    if moved_bytes > 0.0:
+        live_in_tile, live_spread = op["live_copied_bytes"], op["live_spread_bytes"]
+        free_bytes = float(float(arch["tiles"]) * (arch["sram_tile_bytes"] - live_in_tile) - live_spread)
+        free_bytes -= max(0.0, held_bytes - float(op["reserved_bytes"]))
+        pieces = max(pieces, ceil(2.0 * moved_bytes / free_bytes))
     bands = int(op["batch"]) if op["bands"] else 1
-    if moved <= 0.0:
-        return bands * ceil(pieces / bands) if op["fused_chain"] else 1
-    tiles = float(arch["tiles"])
-    free = float(tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"])
-    free -= max(0.0, held_bytes - float(op["reserved_bytes"]))
-    return bands * ceil(max(pieces, ceil(2.0 * moved / free)) / bands)
+    return bands * ceil(pieces / bands)
 
 
 def _set_stream(job: Job, arch: Any, op: Any) -> None:
@@ -508,4 +494,4 @@ def _set_stream(job: Job, arch: Any, op: Any) -> None:
     if job.kind is TaskKind.SYNC and op["copy_bytes"] > 0.0:
         # A transfer from or to DRAM changes the layout at no cost; only the rest is copied.
         job.copy_bytes = max(0.0, float(op["copy_bytes"]) - max(read, written))
-        job.copy_s = sram_copy_s(arch, job.copy_bytes)
+        job.copy_s = cost.sram_copy_s(arch, job.copy_bytes)

@@ -65,155 +65,157 @@ def transfer_rates(row: ArchRow) -> TransferRates:
     return TransferRates(dram_bytes_per_s, tuple(levels), level_of, speed)
 
 
-class Machine:
-    """A run of a program: `inferences` times, `in_flight` at once.
+def simulate(
+    program: Program, rates: TransferRates, inferences: int = 1, in_flight: int = 1, until: int | None = None
+) -> EventLog:
+    """Return the log of a run of a program on its machine; the same for the same input, to the bit.
 
     An inference works in one context of an NPU at a time, with the MAC grids, DSPs and SRAM of that context.
     It takes a free one when a phase of its work enters the NPU. Contexts of all NPUs are numbered one after
     the other.
+
+    Parameters
+    ----------
+    inferences, in_flight : int
+        Runs of the program, and how many of them go on at once.
+    until : int, optional
+        Inferences whose end ends the run; None: all.
+
+    Raises
+    ------
+    InfeasibleError
+        Where tensors do not fit into SRAM together; they are named.
     """
+    in_flight, until = min(in_flight, inferences), inferences if until is None else until
+    state = _begin_of_run(program, rates, inferences, in_flight)
+    simulation.execute(state, in_flight, until)
+    run = state.run[0]
+    if run["ended"] < until:
+        raise _stuck(program, state)
+    executions = state.executions[: run["begun"] * len(program)]
+    requests = state.inferences[: run["begun"]]
+    sram, dram = state.sram[: run["sram_changes"]], state.dram[: run["dram_changes"]]
+    log = {name: executions[name].copy() for name in ("ready", "start", "end", "cause")}
+    return EventLog(
+        **log,
+        unit=executions["unit"].astype(np.int16),
+        slot=requests["slot"].astype(np.int32),
+        begun=requests["begun"].copy(),
+        ended=requests["ended"].copy(),
+        sram_time=sram["time_s"].copy(),
+        sram_bytes=sram["value"].copy(),
+        sram_peak_bytes=float(run["peak_bytes"]),
+        dram_time=dram["time_s"].copy(),
+        dram_bytes_per_s=dram["value"].copy(),
+    )
 
-    def __init__(self, program: Program, rates: TransferRates, inferences: int, in_flight: int) -> None:
-        self.program, self.inferences, self.in_flight = program, inferences, min(in_flight, inferences)
-        units, names = program.units, array_devices(program.units) or [""]
-        counts = [1 + max((u.context for u in units if device_of(u) == name), default=0) for name in names]
-        first_context = np.cumsum([0, *counts])
-        sram_bytes = np.repeat(program.sram_bytes or (0.0,), counts)
-        engines = [i for i, unit in enumerate(units) if unit.group.endswith(".dma")]
-        hosts = [i for i, unit in enumerate(units) if "." not in unit.group]
-        homes = [names.index(device_of(units[i])) for i in engines]
-        flows, memories = len(engines) + len(hosts), 1 + len(rates.levels_bytes_per_s)
-        lines = len(names) + len(sram_bytes)
-        kinds = program.tasks["kind"]
-        waiting = max(1, *(int((kinds == kind).sum()) for kind in (TaskKind.ENTER, TaskKind.RESERVE)))
-        releases = np.count_nonzero(program.tasks["end_freed"] > program.tasks["first_freed"])
-        grants = np.count_nonzero(kinds == TaskKind.RESERVE)
-        moves = np.count_nonzero(np.isin(kinds, _ON_FLOWS))
-        speeds = [[speed.get(kind, (1.0, False)) for kind in range(KINDS)] for speed in rates.speed]
-        top_speed, on_dram = np.reshape(np.array(speeds), (-1, KINDS, 2)).transpose(2, 0, 1)
-        unit_records, places = self._units(engines, hosts, dict(zip(names, counts, strict=True)))
-        self._state = state = State(
-            run=np.zeros(1, simulation.RUN),
-            tasks=program.tasks,
-            followers=program.followers,
-            freed=program.freed,
-            buffers=program.buffers,
-            executions=np.zeros(inferences * len(program), simulation.EXECUTION),
-            inferences=np.zeros(inferences, simulation.INFERENCE),
-            buffer_users=np.tile(program.buffers["users"], (inferences, 1)),
-            context_of=np.tile(first_context[:-1], (inferences, 1)),
-            ready=np.zeros(self.in_flight * len(program) + 1, np.int64),
-            units=unit_records,
-            queue=np.zeros(places, np.int64),
-            pending=np.zeros(places, simulation.PENDING),
-            timer_s=np.zeros((len(unit_records), TIMERS)),
-            contexts=np.zeros(len(sram_bytes), simulation.CONTEXT),
-            devices=np.zeros(len(names), simulation.DEVICE),
-            lines=np.zeros(lines, simulation.LINE),
-            waiting=np.zeros((lines, self.in_flight * waiting), np.int64),
-            top_speed=np.ascontiguousarray(top_speed),
-            on_dram=on_dram.astype(np.int64),
-            flows=np.zeros(flows, simulation.FLOW),
-            bandwidth=np.array([rates.dram_bytes_per_s, *rates.levels_bytes_per_s]),
-            bytes_per_s=np.zeros((memories, flows)),
-            active=np.zeros(flows, np.int64),
-            sram=np.zeros(1 + inferences * (releases + grants), simulation.CHANGE),
-            dram=np.zeros(2 + 2 * inferences * moves, simulation.CHANGE),
-            kept=np.zeros(8 * (self.in_flight + len(units)), simulation.REQUEST),
-        )
-        for name in ("ready", "start", "end", "cause", "unit"):
-            state.executions[name] = -1
-        state.executions["waits"] = np.tile(program.tasks["waits"], inferences)
-        state.inferences["begun"] = state.inferences["ended"] = -1.0
-        state.contexts["capacity_bytes"] = state.contexts["free_bytes"] = sram_bytes
-        state.contexts["is_open"] = 1
-        state.devices["first_context"], state.devices["end_context"] = first_context[:-1], first_context[1:]
-        state.devices["level"] = rates.level_of or -1
-        state.devices["engines"] = [homes.count(device) for device in range(len(names))]
-        state.flows["unit"], state.flows["device"] = [*engines, *hosts], [*homes, *[-1] * len(hosts)]
 
-    def _units(self, engines: list[int], hosts: list[int], contexts: dict[str, int]) -> tuple[Any, int]:
-        """Return the records of units, and the total length of their queues."""
-        units, count = self.program.units, len(self.program.units)
-        on_unit = self.program.tasks["unit"]
-        tasks = np.bincount(on_unit[on_unit >= 0], minlength=count)
-        records, places = np.zeros(count + 1, simulation.UNIT), np.ones(count + 1, np.int64)
-        records["stride"][:count] = _strides(units)
-        records["kind"][engines], records["kind"][hosts] = ENGINE, HOST
-        records["flow"] = records["current"] = -1
-        records["flow"][[*engines, *hosts]] = range(len(engines) + len(hosts))
-        for unit in np.flatnonzero(tasks).tolist():
-            stride = records["stride"][unit]
-            for context in range(contexts[device_of(units[unit])] if stride else 1):
-                places[unit + stride * context] = self.in_flight * tasks[unit]
-        records["first"] = np.cumsum(places) - places
-        return records, int(places.sum())
+def _begin_of_run(program: Program, rates: TransferRates, inferences: int, in_flight: int) -> State:
+    """Return the state before the first inference begins."""
+    units, names = program.units, array_devices(program.units) or [""]
+    counts = [1 + max((u.context for u in units if device_of(u) == name), default=0) for name in names]
+    first_context = np.cumsum([0, *counts])
+    sram_bytes = np.repeat(program.sram_bytes or (0.0,), counts)
+    engines = [i for i, unit in enumerate(units) if unit.group.endswith(".dma")]
+    hosts = [i for i, unit in enumerate(units) if "." not in unit.group]
+    homes = [names.index(device_of(units[i])) for i in engines]
+    flows, memories = len(engines) + len(hosts), 1 + len(rates.levels_bytes_per_s)
+    lines = len(names) + len(sram_bytes)
+    kinds = program.tasks["kind"]
+    waiting = max(1, *(int((kinds == kind).sum()) for kind in (TaskKind.ENTER, TaskKind.RESERVE)))
+    releases = np.count_nonzero(program.tasks["end_freed"] > program.tasks["first_freed"])
+    grants = np.count_nonzero(kinds == TaskKind.RESERVE)
+    moves = np.count_nonzero(np.isin(kinds, _ON_FLOWS))
+    speeds = [[speed.get(kind, (1.0, False)) for kind in range(KINDS)] for speed in rates.speed]
+    top_speed, on_dram = np.reshape(np.array(speeds), (-1, KINDS, 2)).transpose(2, 0, 1)
+    unit_records, places = _units(program, dict(zip(names, counts, strict=True)), in_flight)
+    unit_records["kind"][engines], unit_records["kind"][hosts] = ENGINE, HOST
+    unit_records["flow"][[*engines, *hosts]] = range(flows)
+    state = State(
+        run=np.zeros(1, simulation.RUN),
+        tasks=program.tasks,
+        followers=program.followers,
+        freed=program.freed,
+        buffers=program.buffers,
+        executions=np.zeros(inferences * len(program), simulation.EXECUTION),
+        inferences=np.zeros(inferences, simulation.INFERENCE),
+        buffer_users=np.tile(program.buffers["users"], (inferences, 1)),
+        context_of=np.tile(first_context[:-1], (inferences, 1)),
+        ready=np.zeros(in_flight * len(program) + 1, np.int64),
+        units=unit_records,
+        queue=np.zeros(places, np.int64),
+        pending=np.zeros(places, simulation.PENDING),
+        timer_s=np.zeros((len(unit_records), TIMERS)),
+        contexts=np.zeros(len(sram_bytes), simulation.CONTEXT),
+        devices=np.zeros(len(names), simulation.DEVICE),
+        lines=np.zeros(lines, simulation.LINE),
+        waiting=np.zeros((lines, in_flight * waiting), np.int64),
+        top_speed=np.ascontiguousarray(top_speed),
+        on_dram=on_dram.astype(np.int64),
+        flows=np.zeros(flows, simulation.FLOW),
+        bandwidth=np.array([rates.dram_bytes_per_s, *rates.levels_bytes_per_s]),
+        bytes_per_s=np.zeros((memories, flows)),
+        active=np.zeros(flows, np.int64),
+        sram=np.zeros(1 + inferences * (releases + grants), simulation.CHANGE),
+        dram=np.zeros(2 + 2 * inferences * moves, simulation.CHANGE),
+    )
+    for name in ("ready", "start", "end", "cause", "unit"):
+        state.executions[name] = -1
+    state.executions["waits"] = np.tile(program.tasks["waits"], inferences)
+    state.inferences["begun"] = state.inferences["ended"] = -1.0
+    state.contexts["capacity_bytes"] = state.contexts["free_bytes"] = sram_bytes
+    state.contexts["is_open"] = 1
+    state.devices["first_context"], state.devices["end_context"] = first_context[:-1], first_context[1:]
+    state.devices["level"] = rates.level_of or -1
+    state.devices["engines"] = [homes.count(device) for device in range(len(names))]
+    state.flows["unit"], state.flows["device"] = [*engines, *hosts], [*homes, *[-1] * len(hosts)]
+    return state
 
-    def run(self, until: int | None = None) -> EventLog:
-        """Run the program until `until` inferences (default: all) have ended; return the log so far.
 
-        A later call resumes the run.
+def _units(program: Program, contexts: dict[str, int], in_flight: int) -> tuple[Any, int]:
+    """Return the records of units without kind and flow, and the total length of their queues."""
+    units, on_unit = program.units, program.tasks["unit"]
+    tasks = np.bincount(on_unit[on_unit >= 0], minlength=len(units))
+    records, places = np.zeros(len(units) + 1, simulation.UNIT), np.ones(len(units) + 1, np.int64)
+    records["stride"][:-1] = _strides(units)
+    records["flow"] = records["current"] = -1
+    for unit in np.flatnonzero(tasks).tolist():
+        stride = records["stride"][unit]
+        for context in range(contexts[device_of(units[unit])] if stride else 1):
+            places[unit + stride * context] = in_flight * tasks[unit]
+    records["first"] = np.cumsum(places) - places
+    return records, int(places.sum())
 
-        Raises
-        ------
-        InfeasibleError
-            Where tensors do not fit into SRAM together; they are named.
-        """
-        state, run = self._state, self._state.run[0]
-        target = self.inferences if until is None else until
-        simulation.execute(state, 0 if run["begun"] else self.in_flight, target)
-        if run["ended"] < target:
-            raise self._stuck()
-        executions = state.executions[: run["begun"] * len(self.program)]
-        inferences = state.inferences[: run["begun"]]
-        sram, dram = state.sram[: run["sram_changes"]], state.dram[: run["dram_changes"]]
-        log = {name: executions[name].copy() for name in ("ready", "start", "end", "cause")}
-        return EventLog(
-            **log,
-            unit=executions["unit"].astype(np.int16),
-            slot=inferences["slot"].astype(np.int32),
-            begun=inferences["begun"].copy(),
-            ended=inferences["ended"].copy(),
-            sram_time=sram["time_s"].copy(),
-            sram_bytes=sram["value"].copy(),
-            sram_peak_bytes=float(run["peak_bytes"]),
-            dram_time=dram["time_s"].copy(),
-            dram_bytes_per_s=dram["value"].copy(),
-        )
 
-    def _stuck(self) -> InfeasibleError:
-        """Return the error about a deadlock: tensors that do not fit in SRAM, and tensors that occupy it."""
-        program, state, buffers = self.program, self._state, self.program.buffers
-        blocked = np.flatnonzero(state.lines["first"] < state.lines["end"])
-        blocked = blocked[blocked >= len(state.devices)]  # lines of reservations
-        if not len(blocked):
-            return InfeasibleError("the run came to a halt: tasks wait for each other")
-        place = state.lines[blocked[0]]["first"] % state.waiting.shape[1]
-        task = int(state.waiting[blocked[0], place]) % len(program)
-        number = int(blocked[0]) - len(state.devices)
-        task_record, context = program.tasks[task], state.contexts[number]
-        is_granted = state.executions["end"].reshape(-1, len(program))[:, buffers["owner"]] >= 0.0
-        is_here = state.context_of[:, program.tasks["device"][buffers["owner"]]] == number
-        _, held = np.nonzero((state.buffer_users > 0) & is_granted & is_here)
+def _stuck(program: Program, state: State) -> InfeasibleError:
+    """Return the error about a deadlock: tensors that do not fit in SRAM, and tensors that occupy it."""
+    buffers, devices = program.buffers, len(state.devices)
+    blocked = np.flatnonzero(state.lines["first"] < state.lines["end"])
+    blocked = blocked[blocked >= devices]  # lines of reservations
+    if not len(blocked):
+        return InfeasibleError("the run came to a halt: tasks wait for each other")
+    place = state.lines[blocked[0]]["first"] % state.waiting.shape[1]
+    task, number = int(state.waiting[blocked[0], place]) % len(program), int(blocked[0]) - devices
+    task_record, context = program.tasks[task], state.contexts[number]
+    is_granted = state.executions["end"].reshape(-1, len(program))[:, buffers["owner"]] >= 0.0
+    is_here = state.context_of[:, program.tasks["device"][buffers["owner"]]] == number
+    _, held = np.nonzero((state.buffer_users > 0) & is_granted & is_here)
 
-        def listed(numbers: Any) -> str:
-            named = ((buffers["bytes"][i] / 1024, program.tensors[i]) for i in numbers)
-            return ", ".join(f"{tensor!r} ({size:.0f} KiB)" for size, tensor in named)
+    def listed(numbers: Any) -> str:
+        named = ((buffers["bytes"][i] / 1024, program.tensors[i]) for i in numbers)
+        return ", ".join(f"{tensor!r} ({size:.0f} KiB)" for size, tensor in named)
 
-        largest = sorted(held, key=lambda i: (buffers["bytes"][i], program.tensors[i]), reverse=True)[:5]
-        needed, operator = (
-            np.flatnonzero(buffers["owner"] == task),
-            program.operators[task_record["operator"]],
-        )
-        device = array_devices(program.units)[task_record["device"]]
-        return InfeasibleError(
-            f"deadlock in SRAM: operator {operator!r} needs room for {listed(needed)}, but "
-            f"{context['free_bytes'] / 1024:.0f} KiB are free and nothing else will be; "
-            f"held: {listed(largest) or 'nothing'}",
-            available=context["capacity_bytes"] / 1024,
-            unit="KiB",
-            levers=[f"give more: --set {device}.sram.per_tile=..."],
-        )
+    largest = sorted(held, key=lambda i: (buffers["bytes"][i], program.tensors[i]), reverse=True)[:5]
+    operator, needed = program.operators[task_record["operator"]], np.flatnonzero(buffers["owner"] == task)
+    device = array_devices(program.units)[task_record["device"]]
+    return InfeasibleError(
+        f"deadlock in SRAM: operator {operator!r} needs room for {listed(needed)}, but "
+        f"{context['free_bytes'] / 1024:.0f} KiB are free and nothing else will be; "
+        f"held: {listed(largest) or 'nothing'}",
+        available=context["capacity_bytes"] / 1024,
+        unit="KiB",
+        levers=[f"give more: --set {device}.sram.per_tile=..."],
+    )
 
 
 def device_of(unit: ExecutionUnit) -> str:
@@ -231,14 +233,3 @@ def _strides(units: Sequence[ExecutionUnit]) -> list[int]:
     own = Counter(unit.group for unit in units if unit.context == 0)
     repeated = {unit.group for unit in units if unit.context > 0}
     return [own[unit.group] if unit.group in repeated else 0 for unit in units]
-
-
-def simulate(program: Program, rates: TransferRates, inferences: int = 1, in_flight: int = 1) -> EventLog:
-    """Return the log of a run of a program on its machine; the same for the same input, to the bit.
-
-    Raises
-    ------
-    InfeasibleError
-        Where tensors do not fit into SRAM together; they are named.
-    """
-    return Machine(program, rates, inferences, in_flight).run()

@@ -121,10 +121,6 @@ class ProgramBuilder:
         """Last call of an operator by the management processor of that device, if any."""
         self.residents: dict[tuple[str, str], int] = {}
         """Buffer of each tensor that stays in SRAM, by device and name."""
-        self.ahead_buffers: dict[int, list[int]] = {}
-        """Buffers of weights that are prefetched for an operator."""
-        self.fetched: dict[int, list[int]] = {}
-        """Transfers of these."""
 
     def __len__(self) -> int:
         return self._count

@@ -34,11 +34,11 @@ _ENTER, _LEAVE = int(TaskKind.ENTER), int(TaskKind.LEAVE)
 _TASK_MS = 0.012
 
 
-# The run: time; begin of the present speeds; most SRAM in use in one context; numbers of requested and kept
-# actions, begun and ended inferences, moving flows (and hosts' flows), ready tasks, logged changes.
+# The run: time; begin of the present speeds; most SRAM in use in one context; numbers of actions, of begun
+# and ended inferences, moving flows (and hosts' flows), ready tasks, logged changes.
 RUN = record_type(
     "now_s flows_since_s peak_bytes",
-    "actions kept begun ended active hosts_active ready sram_changes dram_changes",
+    "actions begun ended active hosts_active ready sram_changes dram_changes",
 )
 # A task in one inference, with times in s; `waits` counts the tasks that must still end.
 EXECUTION = record_type("ready start end", "cause unit waits")
@@ -54,7 +54,6 @@ DEVICE = record_type("", "first_context end_context level engines moving")
 # Executions that wait in a line: `State.waiting` from `first` to `end`.
 LINE = record_type("", "first end")
 CHANGE = record_type("time_s value")
-REQUEST = record_type("time_s", "number action subject")
 
 
 class State(NamedTuple):
@@ -72,7 +71,6 @@ class State(NamedTuple):
     moves over DRAM, shape (devices, KINDS). Flows are of DMA engines, then of hosts; `active` are those that
     move. `bandwidth` (bytes/s) is of DRAM, then of each shared memory level; `bytes_per_s` the rate of each
     flow through each memory at speed 1. `sram` and `dram` log bytes in use over all contexts, and bytes/s.
-    `kept` are the requests of a run that is resumed.
     """
 
     run: Any
@@ -101,7 +99,6 @@ class State(NamedTuple):
     active: Any
     sram: Any
     dram: Any
-    kept: Any
 
 
 @compiled
@@ -512,19 +509,13 @@ def _begin(state: State, agenda: Any, slot: int) -> None:
 
 @compiled_or_plain(lambda state, _, until: _TASK_MS * len(state.tasks) * until, in_lists=True)
 def execute(state: State, in_flight: int, until: int) -> None:
-    """Run a program until `until` inferences have ended, or nothing can proceed.
-
-    `in_flight` inferences begin at once; 0 resumes a run that was left.
-    """
+    """Run a program, `in_flight` times at once, until `until` inferences have ended or nothing proceeds."""
     run = state.run[0]
     agenda = [(0.0, 0, -1, 0)]
     agenda.pop()
-    for place in range(run.kept):
-        request = state.kept[place]
-        agenda.append((request.time_s, request.number, request.action, request.subject))
     for slot in range(in_flight):
         _begin(state, agenda, slot)
-    while len(agenda) > 0 and (run.ended < until or len(agenda) > len(state.kept)):
+    while len(agenda) > 0 and run.ended < until:
         now_s, _, action, subject = heappop(agenda)
         run.now_s = now_s
         if action == _UNIT_DONE:
@@ -543,9 +534,3 @@ def execute(state: State, in_flight: int, until: int) -> None:
             _move(state, agenda, subject)
         else:
             _begin(state, agenda, subject)
-    run.kept = len(agenda)
-    for place in range(len(agenda)):  # in the order of the heap, which is one again
-        time_s, number, action, subject = agenda[place]
-        request = state.kept[place]
-        request.time_s, request.number = time_s, number
-        request.action, request.subject = action, subject

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.engines.event.machine import Machine, TransferRates
+from npusim.engines.event.machine import TransferRates, simulate
 from npusim.engines.event.program import MOST_TASKS, PERIODS, Loop, Program, refuse_many
 from npusim.engines.timeline import EventLog, TaskKind
 
@@ -30,9 +30,8 @@ from npusim.engines.timeline import EventLog, TaskKind
 _TURNS, _GROWTH = 24, 4
 # Share of a period by which two periods of a loop may differ.
 _TURN_TOLERANCE = 1e-7
-# Inferences per context that are simulated at first, twice as many where they do not repeat; and how many
-# times the first a machine has room for before one is made for all.
-_INFERENCES, _ROOM = 6, 4
+# Inferences per context that are simulated at first, twice as many where they do not repeat.
+_INFERENCES = 6
 # Times that all requests in flight are measured where inferences do not repeat.
 _BURSTS = 3
 # Share of a period by which two periods of inferences may differ: prefetched loads run ahead a little more
@@ -251,12 +250,6 @@ class Measured(NamedTuple):
         return (self.end_s - self.begin_s) / len(self.numbers)
 
 
-def _single(log: EventLog) -> Measured:
-    """Return the one inference of a log."""
-    ended_s = float(log.ended[0])
-    return Measured(np.zeros(1, np.int64), 0, 0.0, ended_s, ended_s)
-
-
 def simulate_requests(
     program: Program, rates: TransferRates, requests: int, contexts: int, fold: bool
 ) -> Run:
@@ -275,31 +268,22 @@ def simulate_requests(
     measured = _BURSTS * ceil(requests / contexts) * contexts
     inferences = 2 * requests + measured if requests > 1 else 1
     simulated = _INFERENCES * contexts
-
-    def machine_for(count: int) -> Machine:
-        refuse_many(len(program), count)
-        return Machine(program, rates, count, requests)
-
-    first = simulated + requests
-    room = max(first, min(_ROOM * simulated + requests, MOST_TASKS // len(program))) if fold else inferences
-    machine = machine_for(min(inferences, room))
     while fold and simulated + requests < inferences:
-        if simulated + requests > machine.inferences:
-            machine = machine_for(inferences)
-        log = machine.run(simulated)
+        refuse_many(len(program), simulated + requests)
+        log = simulate(program, rates, simulated + requests, requests, until=simulated)
         repeats = folded(program, log)
         steady = _steady(program, log, requests, measured)
         if steady:
             ended = len(_ended_in_a_row(log))
             return Run(program, log.first(ended, len(program)), repeats[:ended], steady)
         simulated *= 2
-    if machine.inferences < inferences:
-        machine = machine_for(inferences)
-    log = machine.run()
+    refuse_many(len(program), inferences)
+    log = simulate(program, rates, inferences, requests)
     repeats = folded(program, log)
-    if requests == 1:
-        return Run(program, log, repeats, _single(log))
-    return Run(program, log, repeats, _measured(log.ended, log.begun, requests, measured))
+    if requests > 1:
+        return Run(program, log, repeats, _measured(log.ended, log.begun, requests, measured))
+    ended_s = float(log.ended[0])
+    return Run(program, log, repeats, Measured(np.zeros(1, np.int64), 0, 0.0, ended_s, ended_s))
 
 
 def _ended_in_a_row(log: EventLog) -> Any:
