@@ -48,6 +48,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave all but a few evenly spaced cases of a test that is marked `few` to `make laws`."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for every in cases.values():
+        mark = every[0].get_closest_marker("few")
+        wanted = min(mark.args[0], len(every)) if mark else 0
+        kept = {i * len(every) // wanted for i in range(wanted)}
+        for i, item in enumerate(every):
+            if i not in kept:
+                item.add_marker("laws")
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the checkout."""

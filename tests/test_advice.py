@@ -225,6 +225,7 @@ def difference(network, numbers, stack, want):
     return np.abs(got - want).max() / np.abs(want).max()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("name", "stacks"),
     [

@@ -31,6 +31,7 @@ def convolution(
     return editor.finish()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("sram", ["256KiB", "64KiB", "1MiB"])
 @pytest.mark.parametrize("size", LARGE, ids=str)
 @pytest.mark.parametrize("name", NPU_SOCS)

@@ -177,6 +177,7 @@ AGREEING = [
 """Workloads and stacks that a model file holds; the scores of two forms of GrAx2 are other scores."""
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("settings", "stack"),
     AGREEING,

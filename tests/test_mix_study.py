@@ -110,6 +110,7 @@ def test_a_comparison_has_as_many_replications_as_it_needs() -> None:
     assert row.replications > 1 or decides(row.change)
 
 
+@pytest.mark.laws
 def test_placements_beyond_the_exact_size_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = study(placements=True, minimise="p99_s")
     monkeypatch.setattr(mix_study, "_MOST_PLACEMENTS", 8)

@@ -101,6 +101,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_rewrites_gain_what_forms_by_hand_gain(name):
     stack, network, by_hand = NETWORKS[name]
@@ -113,6 +114,7 @@ def test_rewrites_gain_what_forms_by_hand_gain(name):
     assert plain / rewritten >= 0.8 * plain / hand
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "make"),
     [

@@ -105,6 +105,7 @@ SAME_NUMBERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(("model", "stack"), SAME_NUMBERS)
 def test_techniques_that_promise_the_same_numbers_keep_them(model: str, stack: str, data: GraphData) -> None:
     torch.testing.assert_close(

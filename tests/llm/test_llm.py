@@ -60,6 +60,7 @@ def test_models_have_their_weights(name, billions):
     assert counted == spec.parameters
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "how",
     [
@@ -168,6 +169,7 @@ def ms(model: str, *how: str, device: str = "npu", engine: str = "analytical", *
     return 1e3 * npusim.estimate(model, device=device, settings=settings_, engine=engine, **more).latency_s
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("device", ["npu", "cpu", "gpu"])
 @pytest.mark.parametrize("how", [[], ["workload.phase=prefill"], ["workload.weights=int4"]], ids=" ".join)
 def test_both_engines_agree(device, how):

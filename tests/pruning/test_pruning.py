@@ -92,6 +92,7 @@ def test_validation_and_test_nodes_are_not_looked_at() -> None:
     assert kept[0] == kept[1]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("model", ["sage-concat", "gcn", "mixhop", "jk", "sign"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_pruned_module_runs_and_has_fewer_channels(model: str, method: str) -> None:
@@ -121,6 +122,7 @@ def test_the_batched_scheme_prunes_what_the_neighbours_branch_reads() -> None:
     assert [b.outputs for b in pruned.plan[1].branches] == [8, 8]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("model", ["sage-concat", "mixhop", "jk", "sign", "sgc"])
 @pytest.mark.parametrize("order", ["aggregate_first", "transform_first"])
 def test_a_model_by_equation_1_answers_alike_along_edges_and_by_a_matrix(model: str, order: str) -> None:
