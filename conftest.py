@@ -1,4 +1,4 @@
-"""What a run of the tests prints: a line for each file, the processor time of the slowest, why tests are skipped."""
+"""What a run of the tests prints: a line per file, processor time of the slowest, why tests are skipped."""
 
 import os
 from collections import Counter
@@ -32,7 +32,7 @@ class Progress:
     """Counts outcomes and processor time, by test and by file.
 
     Each worker measures its tests; the process that shows results adds them up. `processor_s` of a report is
-    the processor time since the report before: fixtures and imports belong to the first test that asks for them.
+    the processor time since the report before: a fixture counts with the first test that asks for it.
     """
 
     def __init__(self, config: pytest.Config) -> None:

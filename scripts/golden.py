@@ -2,9 +2,9 @@
 
     python scripts/golden.py [SUITE ...] [--write]
 
-The stored errors are `validate/golden.json`: mean and median of every group of each suite that runs in seconds.
+The stored errors are `tests/golden.json`: mean and median of each group of all suites that run in seconds.
 A moved figure is no failure, since a better model moves figures, too: the change that moves them renews the
-table with `--write`, so that its difference shows them to who reads the change.
+table with `--write`, and its difference shows them to who reads the change.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import npusim
 
-STORED = Path(__file__).resolve().parents[1] / "validate" / "golden.json"
+STORED = Path(__file__).resolve().parents[1] / "tests" / "golden.json"
 LONG = ("accuracy", "engines", "gcnp")
 """Suites that need raw data sets or minutes."""
 DIGITS = 6
@@ -71,9 +70,17 @@ def main(arguments: Sequence[str] | None = None, path: Path = STORED) -> int:
     lines = list(moved({name: stored.get(name, {}) for name in today}, today))
     print("\n".join(lines or ["no figure moved"]))
     if options.write:
-        table = dict(sorted((stored | today).items()))
-        path.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(_written(stored | today), encoding="utf-8")
     return 0
+
+
+def _written(table: Errors) -> str:
+    """Return the table as JSON with a line per group, so that a difference names each."""
+    suites = []
+    for suite, groups in sorted(table.items()):
+        lines = (f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in groups.items())
+        suites.append(f" {json.dumps(suite)}: {{\n" + ",\n".join(lines) + "\n }")
+    return "{\n" + ",\n".join(suites) + "\n}\n"
 
 
 if __name__ == "__main__":

@@ -119,19 +119,18 @@ def _run(request: Request, output: int, error: int) -> None:
 
 def _answer(request: Request) -> Answer:
     """Run one command line in a child."""
-    files = [TemporaryFile(), TemporaryFile()]
-    child = os.fork()
-    if child == 0:
-        try:
-            _run(request, *(file.fileno() for file in files))
-        except BaseException as problem:  # nothing may go on as a second server
-            os.write(2, f"Traceback: {problem!r}\n".encode())
-        finally:
-            os._exit(DIED)
-    _, status, usage = os.wait4(child, 0)
-    texts = []
-    for file in files:
-        with file:
+    with TemporaryFile() as output, TemporaryFile() as error:
+        child = os.fork()
+        if child == 0:
+            try:
+                _run(request, output.fileno(), error.fileno())
+            except BaseException as problem:  # nothing may go on as a second server
+                os.write(2, f"Traceback: {problem!r}\n".encode())
+            finally:
+                os._exit(DIED)
+        _, status, usage = os.wait4(child, 0)
+        texts = []
+        for file in (output, error):
             file.seek(0)
             texts.append(file.read().decode("utf-8", errors="backslashreplace"))
     return Answer(os.waitstatus_to_exitcode(status), texts[0], texts[1], usage.ru_utime + usage.ru_stime)

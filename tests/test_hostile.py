@@ -38,7 +38,7 @@ RUNS += [
     pytest.param(name, "compiled", marks=pytest.mark.laws if "most_s" in case else pytest.mark.slow)
     for name, case in CASES.items()
 ]
-"""Cases and kinds of kernels: as users have them; with all compiled, where the cost must not grow with the size."""
+"""Cases and kinds of kernels: as users have them, or compiled where the cost must not grow with the size."""
 
 
 @pytest.fixture(scope="module", autouse=True)
