@@ -243,4 +243,41 @@ class IllegalTechniqueError(NpusimError):
 
 
 class InfeasibleError(NpusimError):
-    """Work that the machine cannot do, for example an operator that no device runs."""
+    """Work that the machine cannot do, for example an operator that no device runs.
+
+    Parameters
+    ----------
+    problem : str
+        What was asked, and why it cannot be.
+    needed, available : float, optional
+        What it takes at least, and what there is.
+    unit : str
+        Their unit, such as "bytes".
+    levers : sequence of str
+        What would make it feasible, each as a request to the user.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        needed: float | None = None,
+        available: float | None = None,
+        unit: str = "",
+        levers: Sequence[str] = (),
+    ) -> None:
+        self.problem, self.needed, self.available = problem, needed, available
+        self.unit, self.levers = unit, tuple(levers)
+        super().__init__("; ".join([self.reason, *self.levers]))
+
+    @property
+    def reason(self) -> str:
+        """The message without the levers."""
+        amounts = (("needed", self.needed), ("available", self.available))
+        stated = [f"{name}: {_amount(amount)} {self.unit}" for name, amount in amounts if amount is not None]
+        return "; ".join([self.problem, ", ".join(stated)]) if stated else self.problem
+
+
+def _amount(amount: float) -> str:
+    """Return an amount in whole units, or with four digits where it is below 1,000."""
+    return f"{amount:,.0f}" if amount >= 1000 else f"{amount:.4g}"

@@ -381,7 +381,7 @@ def resolve_run(
     physical = int(npu.tiles)
     if isinstance(tiles, int) and not 1 <= tiles <= physical:
         raise InfeasibleError(
-            f"--tiles: found {tiles}; allowed: 1 to {physical}, the tiles of {soc.name}'s NPU"
+            f"--tiles: found {tiles}", levers=[f"allowed: 1 to {physical}, the tiles of {soc.name}'s NPU"]
         )
     in_flight = requests if requests is not None else int(getattr(npu.inflight_requests, hint))
     default = physical if tiles == "all" else npu.tiles_used(hint)

@@ -26,7 +26,9 @@ EXAMPLES = [
     errors.GraphError("the graph has a cycle"),
     errors.EmptyGraphError("empty.xml"),
     errors.IllegalTechniqueError("symg", "needs a symmetric norm matrix; gat-cora has none"),
-    errors.InfeasibleError("no device runs TopK"),
+    errors.InfeasibleError(
+        "TopK fits into no SRAM", needed=2048.5, available=512.25, unit="KiB", levers=["give more"]
+    ),
 ]
 
 
@@ -59,6 +61,13 @@ def test_an_unknown_name_names_the_nearest_and_all() -> None:
     assert "did you mean `core-ultra-series2`?" in str(EXAMPLES[1])
     assert "Known: core-ultra-series1, core-ultra-series2" in str(EXAMPLES[1])
     assert "did you mean" not in str(UnknownNameError("SoC", "zzz", ["a"]))
+
+
+def test_what_is_infeasible_says_what_it_needs_what_there_is_and_the_levers() -> None:
+    error = errors.InfeasibleError("x", needed=2048.4, available=512.25, unit="KiB", levers=["a", "b"])
+    assert str(error) == "x; needed: 2,048 KiB, available: 512.2 KiB; a; b"
+    assert error.reason == "x; needed: 2,048 KiB, available: 512.2 KiB"
+    assert str(errors.InfeasibleError("no device runs TopK")) == "no device runs TopK"
 
 
 def test_a_dynamic_shape_offers_the_option() -> None:

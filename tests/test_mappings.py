@@ -182,7 +182,8 @@ def test_a_mapping_that_breaks_a_capacity_names_the_buffer_and_the_bytes(tmp_pat
     with pytest.raises(InfeasibleError) as refusal:
         npusim.estimate("gcn-cora", techniques="stagr", mapping=path, tiles=1)
     message = str(refusal.value)
-    needed = float(message.partition("need ")[2].partition(" bytes")[0].replace(",", ""))
+    needed = refusal.value.needed
+    assert needed is not None and f"needed: {needed:,.0f} bytes, available: " in message
     assert f"{path}:2: operators.layer0/combine/matmul" in message and "npu.sram.per_tile" in message
     # All activations and outputs of a tile in fp16, and weights.
     assert needed >= 2 * (2708 * 1433 + 1433 * 64)

@@ -326,8 +326,7 @@ def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageR
         )
         mapped, prefill = scenario.mapped, at_once.mapped
     except InfeasibleError as error:
-        problem = str(error).partition("; use")[0]
-        return LanguageRow(**_NO_FIGURES, model=model, weights=weights, device=device, problem=problem)
+        return LanguageRow(**_NO_FIGURES, model=model, weights=weights, device=device, problem=error.reason)
     decode = mapped_estimate(mapped)
     language, use, compiling = decode.language, decode.memory, decode.compilation
     constants = (t for t in scenario.graph.tensors.values() if t.kind is TensorKind.CONSTANT)

@@ -28,7 +28,6 @@ from npusim.mapping.graphsplit.splitting import Objective as Objective
 from npusim.mapping.graphsplit.splitting import Split as Split
 from npusim.mapping.graphsplit.splitting import Terms as Terms
 from npusim.mapping.graphsplit.splitting import best_placement as best_placement
-from npusim.mapping.graphsplit.splitting import map_graph as map_graph
 from npusim.mapping.graphsplit.splitting import objective_of as objective_of
 from npusim.mapping.graphsplit.splitting import objective_of_loads as objective_of_loads
 from npusim.mapping.graphsplit.splitting import placed as placed
@@ -49,6 +48,7 @@ from npusim.mapping.mapped import plan_tables as plan_tables
 from npusim.mapping.mapped import prepared as prepared
 from npusim.mapping.mapped import refuse_too_large as refuse_too_large
 from npusim.mapping.mapped import sram_contents as sram_contents
+from npusim.mapping.mapper import map_graph as map_graph
 from npusim.mapping.memory import MemoryUse as MemoryUse
 from npusim.mapping.nests import MappingFile as MappingFile
 from npusim.mapping.nests import OwnMapping as OwnMapping

@@ -189,9 +189,10 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
         if run.own is not None and nests is not None and (nest := nests[place]) is not None:
             raise _broken_nest(run.own, stuck, arch, lowered.ops[place], nest)
         raise InfeasibleError(
-            f"operator {shown(stuck.main)} does not fit into {int(npu['tiles'])} x "
-            f"{float(npu['sram_tile_bytes']) / 1024:.0f} KiB of SRAM in any way; "
-            f"give more: --set {stuck.device}.sram.per_tile=..."
+            f"operator {shown(stuck.main)} does not fit into SRAM in any way",
+            available=float(npu["tiles"] * npu["sram_tile_bytes"]) / 1024,
+            unit="KiB",
+            levers=[f"give more: --set {stuck.device}.sram.per_tile=..."],
         )
     memory = memory_use(graph, decisions, soc, run.requests)
     _check_capacity(graph, soc, run.requests, memory)
@@ -220,12 +221,15 @@ def _broken_nest(own: OwnMapping, group: Group, arch: ArchRow, op: Any, nest: Ne
     place = f"{file}:{line}: operators.{group.main}"
     if np.isfinite(needed):
         return InfeasibleError(
-            f"{place}: its blocks need {needed:,.0f} bytes of {group.device}.sram.per_tile, {live:,.0f} of "
-            f"them for tensors that stay; available: {free:,.0f} bytes"
+            f"{place}: its blocks do not fit into {group.device}.sram.per_tile, where tensors that stay "
+            f"take {live:,.0f} bytes",
+            needed=needed,
+            available=free,
+            unit="bytes",
         )
     against = [key for key in nest if np.isfinite(least_sram_bytes(arch.archs, op, _without(nest, key)))]
-    disagreeing = f"; `{against[0]}` disagrees with the rest: leave it out, or change it" if against else ""
-    return InfeasibleError(f"{place}: found a loop nest that no tiling has{disagreeing}")
+    levers = [f"`{key}` disagrees with the rest: leave it out, or change it" for key in against[:1]]
+    return InfeasibleError(f"{place}: found a loop nest that no tiling has", levers=levers)
 
 
 def _without(nest: Nest, key: str) -> Nest:
@@ -268,9 +272,14 @@ def _check_capacity(graph: Graph, soc: Soc, requests: int, memory: MemoryUse) ->
     need, weights = memory.dram_peak_bytes / 1e9, memory.constants_bytes / 1e9
     most = f"; most results at operator {shown(memory.peak_operator)}" if memory.peak_operator else ""
     raise InfeasibleError(
-        f"{graph.name} needs {need:.3g} GB of DRAM ({weights:.3g} GB of constants{most}), and "
-        f"{soc.name} has {capacity / 1e9:.3g} GB; use a narrower precision, a "
-        f"smaller batch or network{fewer}, or more memory: --set dram.capacity={np.ceil(need):.0f}GB"
+        f"{graph.name} does not fit into the DRAM of {soc.name} ({weights:.3g} GB of constants{most})",
+        needed=float(f"{need:.3g}"),
+        available=float(f"{capacity / 1e9:.3g}"),
+        unit="GB",
+        levers=[
+            f"use a narrower precision, a smaller batch or network{fewer}, or more memory: "
+            f"--set dram.capacity={np.ceil(need):.0f}GB"
+        ],
     )
 
 

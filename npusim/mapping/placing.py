@@ -56,9 +56,9 @@ def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice, whole: 
     wanted = (op.device or soc.main_device) if stays else device
     target = soc.named(wanted)
     if target is None:
-        have = ", ".join(soc.devices)
         raise InfeasibleError(
-            f"operator {op.name!r} should run on the {wanted.upper()}, which {soc.name} lacks; it has: {have}"
+            f"operator {op.name!r} should run on the {wanted.upper()}, which {soc.name} lacks",
+            levers=[f"it has: {', '.join(soc.devices)}"],
         )
     if not whole:
         target = _runner(op, graph, soc, target)
@@ -70,8 +70,8 @@ def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice, whole: 
         return Place(target, Unit.HOST)
     if graph.meta.dynamic_shapes:
         raise InfeasibleError(
-            f"{graph.name} has dynamic shapes, and an NPU runs what was compiled for fixed shapes; allowed: "
-            "workload.shapes=static, or --device cpu or gpu"
+            f"{graph.name} has dynamic shapes, and an NPU runs what was compiled for fixed shapes",
+            levers=["allowed: workload.shapes=static, or --device cpu or gpu"],
         )
     if work is StateWork.COPY:
         return Place(target, Unit.DMA)
@@ -104,21 +104,24 @@ def _runner(op: Operator, graph: Graph, soc: Soc, wanted: str) -> str:
         if following is None:
             why = execution_of(op.traits).host_only
             if why and len(tried) == 1 and soc.devices[device].ops is None:
-                raise InfeasibleError(_only_on_hosts(op, graph, why))
+                raise _only_on_hosts(op, graph, why)
             raise InfeasibleError(
-                f"no device runs operator {op.name!r} ({op.type}): not {', nor '.join(tried)} of {soc.name}; "
-                f"list it under devices.{device}.ops, or say under devices.{device}.fallback who runs it"
+                f"no device runs operator {op.name!r} ({op.type}): not {', nor '.join(tried)} of {soc.name}",
+                levers=[
+                    f"list it under devices.{device}.ops, or say under devices.{device}.fallback who runs it"
+                ],
             )
         device = following
         tried.append(device)
     return device
 
 
-def _only_on_hosts(op: Operator, graph: Graph, why: str) -> str:
-    """Return a message for an operator that no NPU can run, with forms of the network that avoid it."""
+def _only_on_hosts(op: Operator, graph: Graph, why: str) -> InfeasibleError:
+    """Return the error about an operator that no NPU can run, with forms of the network that avoid it."""
     forms = f"it can run the forms {', '.join(graph.meta.npu_forms)} (--set workload.form=...)"
     instead = f"{forms}, " if graph.meta.npu_forms else ""
-    return f"operator {op.name!r} ({op.type}): {why}; {instead}a CPU or GPU this one too (--device cpu)"
+    lever = f"{instead}a CPU or GPU this one too (--device cpu)"
+    return InfeasibleError(f"operator {op.name!r} ({op.type}): {why}", levers=[lever])
 
 
 def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, npu: Npu) -> bool:

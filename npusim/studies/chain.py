@@ -187,7 +187,7 @@ class ChainOnDevices:
             except InfeasibleError as error:
                 refused.append(error)
         if not any(mapped.values()):
-            raise InfeasibleError(str(refused[0]))
+            raise refused[0]
         return costs_of_mapped(mapped, self._chain, soc)
 
     def problem(self, soc: Soc) -> ChainProblem:

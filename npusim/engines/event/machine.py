@@ -163,7 +163,7 @@ class Machine:
         target = self.inferences if until is None else until
         simulation.execute(state, 0 if run["begun"] else self.in_flight, target)
         if run["ended"] < target:
-            raise InfeasibleError(self._stuck())
+            raise self._stuck()
         executions = state.executions[: run["begun"] * len(self.program)]
         inferences = state.inferences[: run["begun"]]
         sram, dram = state.sram[: run["sram_changes"]], state.dram[: run["dram_changes"]]
@@ -181,13 +181,13 @@ class Machine:
             dram_bytes_per_s=dram["value"].copy(),
         )
 
-    def _stuck(self) -> str:
-        """Return the message of a deadlock: tensors that do not fit in SRAM, and tensors that occupy it."""
+    def _stuck(self) -> InfeasibleError:
+        """Return the error about a deadlock: tensors that do not fit in SRAM, and tensors that occupy it."""
         program, state, buffers = self.program, self._state, self.program.buffers
         blocked = np.flatnonzero(state.lines["first"] < state.lines["end"])
         blocked = blocked[blocked >= len(state.devices)]  # lines of reservations
         if not len(blocked):
-            return "the run came to a halt: tasks wait for each other"
+            return InfeasibleError("the run came to a halt: tasks wait for each other")
         place = state.lines[blocked[0]]["first"] % state.waiting.shape[1]
         task = int(state.waiting[blocked[0], place]) % len(program)
         number = int(blocked[0]) - len(state.devices)
@@ -205,11 +205,14 @@ class Machine:
             np.flatnonzero(buffers["owner"] == task),
             program.operators[task_record["operator"]],
         )
-        free = f"{context['free_bytes'] / 1024:.0f} of {context['capacity_bytes'] / 1024:.0f} KiB"
-        return (
-            f"deadlock in SRAM: operator {operator!r} needs room for {listed(needed)}, but {free} are free "
-            f"and nothing else will be; held: {listed(largest) or 'nothing'}; give more: "
-            f"--set {array_devices(program.units)[task_record['device']]}.sram.per_tile=..."
+        device = array_devices(program.units)[task_record["device"]]
+        return InfeasibleError(
+            f"deadlock in SRAM: operator {operator!r} needs room for {listed(needed)}, but "
+            f"{context['free_bytes'] / 1024:.0f} KiB are free and nothing else will be; "
+            f"held: {listed(largest) or 'nothing'}",
+            available=context["capacity_bytes"] / 1024,
+            unit="KiB",
+            levers=[f"give more: --set {device}.sram.per_tile=..."],
         )
 
 

@@ -90,7 +90,11 @@ def refuse_many(tasks: int, inferences: int) -> None:
     """Raise an InfeasibleError where there are more tasks than the simulation can hold."""
     if tasks * inferences > MOST_TASKS:
         raise InfeasibleError(
-            f"{tasks:,} tasks in each of {inferences:,} requests that are simulated: {_REMEDY}"
+            f"too many tasks to simulate, {tasks:,} in each of {inferences:,} requests",
+            needed=tasks * inferences,
+            available=MOST_TASKS,
+            unit="tasks",
+            levers=[_REMEDY],
         )
 
 
@@ -141,7 +145,9 @@ class ProgramBuilder:
         """Write a task and return its number; see `TASK` for the fields."""
         number = self._count
         if number >= MOST_TASKS:
-            raise InfeasibleError(f"more than {MOST_TASKS:,} tasks: {_REMEDY}")
+            raise InfeasibleError(
+                "too many tasks to simulate", available=MOST_TASKS, unit="tasks", levers=[_REMEDY]
+            )
         self._tasks.extend(
             (kind, unit, operator, self.device, duration_s, fixed_s, bytes_, shared_bytes, macs)
         )

@@ -149,7 +149,7 @@ def chain_front(problem: ChainProblem, limits: Sequence[Limit] = ()) -> Front:
     """
     front = _front(*_amounts(problem, limits))
     if front is None:
-        raise InfeasibleError(_nearest(problem, limits))
+        raise _nearest(problem, limits)
     values, placements = front
     return Front(values[:, LATENCY], values[:, ENERGY], placements)
 
@@ -270,8 +270,8 @@ def _pareto(values: Any) -> tuple[Any, Any]:
     return values[kept], kept
 
 
-def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> str:
-    """Return a message on limits that cannot be met, alone or together, and the nearest feasible ones."""
+def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> InfeasibleError:
+    """Return the error about limits that cannot be met, alone or together, and the nearest feasible ones."""
     blocking = []
     for limit in limits:
         others = [other for other in limits if other is not limit]
@@ -279,11 +279,13 @@ def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> str:
         if lowest > limit.most + _ROUNDING * abs(limit.most):
             if limit.per_second < 0.0:  # joules beyond a mean power
                 most, lowest = -limit.per_second, _least_power_w(problem)
-            return f"no placement has {limit.name} of at most {most:.4g}; the least is {lowest:.4g}"
+            unmet = f"no placement has {limit.name} of at most {most:.4g}"
+            return InfeasibleError(unmet, levers=[f"the least is {lowest:.4g}"])
         if _front(*_amounts(problem, others)) is not None:
             blocking.append(limit.name)
     names = " or ".join(blocking) or "several of them"
-    return f"no placement keeps all limits; one without that on {names} would"
+    lever = f"one without that on {names} would"
+    return InfeasibleError("no placement keeps all limits", levers=[lever])
 
 
 def _lowest(problem: ChainProblem, limit: Limit) -> float:

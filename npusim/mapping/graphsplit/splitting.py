@@ -19,7 +19,7 @@ comes with its largest distance from the optimum. Moves of single groups then im
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,13 +27,9 @@ from npusim.arch import Soc
 from npusim.cost import DeviceTimes, fill_interval_bounds_s, interval_s, throttled_interval_s
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
-from npusim.mapping.graphsplit.device_costs import homes, placement_problem
+from npusim.mapping.graphsplit.device_costs import homes
 from npusim.mapping.graphsplit.problem import Link, Load, ObjectiveWeights, Problem
-from npusim.mapping.mapped import Mapped, Run, map_placed
-from npusim.mapping.placing import unpacked, wished
-
-if TYPE_CHECKING:
-    from npusim.mapping.nests import OwnMapping
+from npusim.mapping.mapped import Run
 
 MOST_STATES = 4096
 """States that are kept at a group: twelve open branches on one device."""
@@ -318,62 +314,3 @@ def placed(graph: Graph, problem: Problem, placement: tuple[int, ...]) -> Graph:
     for name, node in homes(graph, problem.members).items():
         editor.change_operator(name, device=problem.devices[placement[node]])
     return editor.finish()
-
-
-def _split(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Map a graph whose preprocessing may run on the CPU, wherever it is faster.
-
-    The best placements and the NPU alone are mapped in full; the fastest wins.
-    """
-    movable, main = frozenset(wished(graph)), soc.main_device
-    choice = (main, soc.named("cpu") or main)
-    editor = Editor.of(graph)
-    for name in movable:
-        editor.change_operator(name, device=main)
-    unsplit = map_placed(editor.finish(), soc, run)
-    stay = {op.name: soc.named(op.device or main) or main for op in graph if op.name not in movable}
-    devices = tuple(dict.fromkeys((*choice, *stay.values())))
-    kept = unsplit.decisions.residency if set(stay.values()) == {main} else None
-    problem = placement_problem(graph, soc, run, devices, stay, kept)
-    for i, name in enumerate(problem.names):
-        if name in movable:
-            problem.allowed[i] = [device in choice for device in devices]
-    best = best_placement(problem, Terms.of(soc, run, "latency", devices))
-    placements = (best.placement, *best.others[:1])
-    mapped = [map_placed(placed(graph, problem, placement), soc, run) for placement in placements]
-    return min(
-        (unsplit, *mapped), key=lambda m: (-float(m.total["throughput_per_s"]), float(m.total["energy_j"]))
-    )
-
-
-def _placed_by(own: OwnMapping, graph: Graph) -> Graph | None:
-    """Return a graph whose preprocessing runs where a mapping says; None where it leaves that open."""
-    editor = Editor.of(graph)
-    for name in wished(graph):
-        device = own.device_of(name)
-        if device is None:
-            return None
-        editor.change_operator(name, device=device)
-    return editor.finish()
-
-
-def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Decide placement, fusion and residency of a graph on a SoC for the least latency.
-
-    Parameters
-    ----------
-    graph : Graph
-        Techniques applied. Operators that GraphSplit wishes on the CPU go there where that is cheaper; other
-        wishes are obeyed.
-
-    Raises
-    ------
-    InfeasibleError
-        Where some operator fits into SRAM under no plan; it is named.
-    """
-    graph = unpacked(graph, soc, run.device)
-    if run.own is not None and (own_graph := _placed_by(run.own, graph)) is not None:
-        return map_placed(own_graph, soc, run)
-    if run.device == "auto" and soc.main_device in soc.array_devices and soc.has("cpu") and wished(graph):
-        return _split(graph, soc, run)
-    return map_placed(graph, soc, run)
