@@ -22,7 +22,7 @@ PIN_FILES := pyproject.toml constraints.txt
 $(shell test -x $(VENV_PYTHON) || rm -f $(VENV)/.created $(VENV)/.core-installed $(VENV)/.dev-installed)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test laws lint format kernels bench site fit slow calm clean check-python
+.PHONY: help demo test laws golden lint format kernels bench site fit slow calm clean check-python
 
 # Two processes; a file stays with one as long as the other has work, so that it shares what its tests make.
 PYTEST := $(VENV_PYTHON) -m pytest -q -n 2 --dist worksteal --by-file
@@ -36,8 +36,8 @@ demo: $(VENV)/.core-installed  ## install what the main job needs and run it
 test: lint  ## run all checks, a few cases of each; some six minutes on two cores
 	$(PYTEST)
 
-laws: $(VENV)/.dev-installed  ## run property tests with all examples, twins, suites and hostile cases; half an hour
-	$(PYTEST) -m "(laws or hypothesis) and not slow and not calm" --hypothesis-profile=laws
+laws: $(VENV)/.dev-installed  ## run property tests with all examples and every case, kernels with bounds checked; half an hour
+	NPUSIM_KERNELS=checked $(PYTEST) -m "(laws or hypothesis) and not slow and not calm" --hypothesis-profile=laws
 
 lint: $(VENV)/.dev-installed  ## ruff, mypy and the floors of the design
 	$(VENV_PYTHON) -m ruff check .
@@ -61,6 +61,9 @@ site: $(VENV)/.dev-installed  ## build the documentation site into site/, lesson
 
 fit: $(VENV)/.dev-installed  ## fit the units' numbers again and write them into configs/
 	for unit in dma dpu dsp; do $(VENV_PYTHON) -m npusim.calibration $$unit --write || exit 1; done
+
+golden: $(VENV)/.dev-installed  ## print which errors of the validation suites moved since tests/golden.json was written
+	$(VENV_PYTHON) scripts/golden.py
 
 slow: $(VENV)/.dev-installed  ## run what takes minutes: browsers, installations, soaks, the rest of the cases
 	$(VENV_PYTHON) -m pytest -q --by-file -m slow --hypothesis-profile=laws
