@@ -155,6 +155,7 @@ def test_a_pipe_of_the_shell_is_read_and_home_is_found(tmp_path: Path) -> None:
             assert json.loads(done.stdout)["soc"] == "mine", done.stderr
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -206,6 +207,7 @@ sys.addaudithook(count)
 """
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("imports", [1, 2, 3, 10, 30, 100, 200, 400, 700])
 def test_ctrl_c_ends_without_a_traceback_from_the_first_import_on(imports: int, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTING.format(imports=imports))
@@ -231,6 +233,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("raised", ["ValueError('by a library')", "RuntimeError('x')", "NpusimError('x')"])
 def test_an_error_that_ctrl_c_became_is_an_interruption(raised: str) -> None:
     run_alone = [sys.executable, "-c", TURNED.format(raised=raised)]
@@ -238,6 +241,7 @@ def test_an_error_that_ctrl_c_became_is_an_interruption(raised: str) -> None:
     assert (done.returncode, done.stderr.strip()) == (130, "error: interrupted")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("before", "variables", "says"),
     [
@@ -304,6 +308,7 @@ def test_what_lacks_memory_is_told_apart_from_a_bug(
     assert ("not enough memory" in capsys.readouterr().err) is not is_bug
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "words",
     ["estimate {} -t stagr --format json", "query {} 'SELECT 1'", "mix {}:5/s", "report {} -o x.html"],
@@ -364,6 +369,7 @@ def test_two_sweeps_never_write_to_one_folder(tmp_path: Path) -> None:
     npusim.sweep(hostile_inputs.SPACE, tmp_path, chunk=2, progress=second)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "damage",
     [

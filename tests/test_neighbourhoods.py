@@ -174,6 +174,7 @@ def test_hubs_do_not_pad_the_others():
     assert rows < 2 * ends.shape[1]
 
 
+@pytest.mark.laws
 def test_a_device_that_is_faster_is_named_and_what_cannot_be_compiled_is_not_advised():
     torch.manual_seed(0)
     ends = forms.edges(40000, 200000)

@@ -193,6 +193,7 @@ def test_the_numbers_are_the_same(data) -> None:  # noqa: F811
     torch.testing.assert_close(cut, whole, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.laws
 def test_accuracy_stays(planetoid_root: Path) -> None:
     report = judge(["gcn-cora"], ["feature-decomposition:chunks=4"], planetoid_root)
     exact = [one for one in report.results if one.numbers == "fp32"]
