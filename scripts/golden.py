@@ -30,8 +30,10 @@ Errors = dict[str, dict[str, dict[str, float]]]
 def errors(suites: Sequence[str]) -> Errors:
     """Return the errors of some suites as the shipped numbers give them."""
     results: Errors = {}
-    for suite in npusim.validate(suites).suites:
-        results[suite.name] = {
+    for name in suites:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        (suite,) = npusim.validate(name).suites
+        results[name] = {
             group.group: {
                 statistic: float(f"{value:.{DIGITS}g}")
                 for statistic, value in (("mean", group.mean_error), ("median", group.median_error))

@@ -178,7 +178,7 @@ def test_ways_of_a_large_graph_are_compared_and_the_conclusion_keeps_to_them():
     assert "parts" in str(advice)
 
 
-@pytest.mark.few(1)
+@pytest.mark.laws
 @pytest.mark.parametrize("megabytes", [1000, 60, 30])
 def test_no_way_that_exceeds_the_memory_is_advised(megabytes):
     settings = [f"dram.capacity={megabytes}MB"]
