@@ -22,7 +22,10 @@ PIN_FILES := pyproject.toml constraints.txt
 $(shell test -x $(VENV_PYTHON) || rm -f $(VENV)/.created $(VENV)/.core-installed $(VENV)/.dev-installed)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format kernels bench site fit slow calm clean check-python
+.PHONY: help demo test laws golden lint format kernels bench site fit slow calm clean check-python
+
+# Two processes; a file stays with one as long as the other has work, so that it shares what its tests make.
+PYTEST := $(VENV_PYTHON) -m pytest -q -n 2 --dist worksteal --by-file
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -30,8 +33,11 @@ help:  ## list the targets
 demo: $(VENV)/.core-installed  ## install what the main job needs and run it
 	$(BIN)/npusim whatif gcn-cora --soc core-ultra-series2
 
-test: lint  ## run all checks; pytest comes last, in two processes
-	$(VENV_PYTHON) -m pytest -n 2 --dist worksteal
+test: lint  ## run all checks, a few cases of each; some six minutes on two cores
+	$(PYTEST)
+
+laws: $(VENV)/.dev-installed  ## run property tests with all examples and every case, kernels with bounds checked; half an hour
+	NPUSIM_KERNELS=checked $(PYTEST) -m "(laws or hypothesis) and not slow and not calm" --hypothesis-profile=laws
 
 lint: $(VENV)/.dev-installed  ## ruff, mypy and the floors of the design
 	$(VENV_PYTHON) -m ruff check .
@@ -56,8 +62,11 @@ site: $(VENV)/.dev-installed  ## build the documentation site into site/, lesson
 fit: $(VENV)/.dev-installed  ## fit the units' numbers again and write them into configs/
 	for unit in dma dpu dsp; do $(VENV_PYTHON) -m npusim.calibration $$unit --write || exit 1; done
 
-slow: $(VENV)/.dev-installed  ## run the tests that take minutes
-	$(VENV_PYTHON) -m pytest -m slow
+golden: $(VENV)/.dev-installed  ## print which errors of the validation suites moved since tests/golden.json was written
+	$(VENV_PYTHON) scripts/golden.py
+
+slow: $(VENV)/.dev-installed  ## run what takes minutes: browsers, installations, soaks, the rest of the cases
+	$(VENV_PYTHON) -m pytest -q --by-file -m slow --hypothesis-profile=laws
 
 calm: $(VENV)/.dev-installed  ## run the tests that need a machine with nothing else to do
 	$(VENV_PYTHON) -m pytest -m calm

@@ -3,8 +3,8 @@
     python scripts/replay.py REVISION [--every N] [--limit N]
 
 Scenarios combine networks, machines, technique stacks, schedules and both engines; small sweeps follow. No
-difference (exit status 0) proves that a refactoring changed no figure; else the exit status is 1. Figures
-of a commit are kept in the repository's git folder. `--every 10` takes each tenth scenario.
+difference (exit status 0) proves that a refactoring changed no figure; otherwise the exit status is 1.
+Figures of a commit are kept in the repository's git folder. `--every 10` takes each tenth scenario.
 """
 
 from __future__ import annotations

@@ -23,15 +23,45 @@ LOOK_FURTHER = "NPUSIM_RANDOM_EXAMPLES"
 
 # No clock decides: the first call of a compiled kernel takes seconds, and other programs run. Examples are
 # the same in every run, so that a red one can be repeated; with the variable set they differ and are more.
-settings.register_profile(
-    "npusim",
+LAWS = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
     max_examples=100 if os.environ.get(LOOK_FURTHER) else 50,
     derandomize=not os.environ.get(LOOK_FURTHER),
 )
-settings.load_profile("npusim")
+"""How `make laws` runs property tests: as often as each of them says, or 50 times."""
+QUICK = settings(LAWS, max_examples=6)
+"""How `make test` runs them: at most so often, whatever they say."""
+settings.register_profile("laws", LAWS)
+settings.register_profile("quick", QUICK)
+settings.load_profile("quick")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Bound the examples of a property test by the profile: its own `max_examples` stands above a profile."""
+    test = getattr(item, "function", None)
+    own = getattr(test, "_hypothesis_internal_use_settings", None)
+    if own is not None and item.config.getoption("--hypothesis-profile") in (None, "quick"):
+        test._hypothesis_internal_use_settings = settings(
+            own, max_examples=min(own.max_examples, QUICK.max_examples)
+        )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave all but a few evenly spaced cases of a test that is marked `few` to `make laws`."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for every in cases.values():
+        mark = every[0].get_closest_marker("few")
+        wanted = min(mark.args[0], len(every)) if mark else 0
+        kept = {i * len(every) // wanted for i in range(wanted)}
+        for i, item in enumerate(every):
+            if i not in kept:
+                item.add_marker("laws")
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,11 @@ def cases() -> Iterator[tuple[str, Case]]:
             yield f"{path.stem}-{number}-{case['run'][:60]}", case
 
 
+def rule(name: str, case: Case) -> tuple[str, str]:
+    """Return what a case is an example of: the group of the file and the command."""
+    return name.partition("-")[0], case["run"].split()[0]
+
+
 LARGE = {
     "deep": "[" * 30_000,
     "deeper": "{a: " * 20_000,

@@ -240,6 +240,7 @@ class Own(torch.nn.Module):
         return self.second(self.first(x, edge_index).relu(), edge_index)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layer", ["GCNConv", "SAGEConv"])
 def test_a_module_of_ones_own_is_judged_on_its_own_data(layer: str) -> None:
     import torch_geometric.nn

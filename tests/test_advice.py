@@ -225,6 +225,7 @@ def difference(network, numbers, stack, want):
     return np.abs(got - want).max() / np.abs(want).max()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("name", "stacks"),
     [
@@ -259,6 +260,7 @@ def test_a_rewritten_module_answers_as_the_module(file, name, stacks):
         assert difference(network, numbers, stack, want) < allowed, stack
 
 
+@pytest.mark.laws
 def test_sums_of_sums_are_all_products(file):
     graph = apply(load_valued(f"{file}:simple").graph, "stagr")
     assert sorted(op.type for op in graph) == ["Add", "MatMul", "MatMul", "MatMul"]
@@ -297,6 +299,7 @@ def test_advice_on_a_module_tries_what_keeps_its_answers(file, tmp_path, capsys)
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["sliced", "sampled", "looped", "attending", "chained"])
 def test_the_file_that_is_written_is_the_module(file, name, tmp_path, capsys):
     target = tmp_path / "exported.xml"
@@ -366,6 +369,7 @@ def test_agreement_is_that_of_the_file_under_default_settings(file, tmp_path):
         assert (agreement.same_answers_fp16 is None) == (stack == "stagr")
 
 
+@pytest.mark.laws
 def test_measure_compares_the_answers_of_a_file_with_its_original(file, tmp_path, capsys, monkeypatch):
     numbers, right, wrong = (
         NumericalRewriting(load_valued(f"{file}:gin")),
@@ -439,12 +443,14 @@ def test_every_technique_has_a_verdict_and_a_reason_where_it_is_refused():
     assert advice.today.throughput_per_s <= advice.with_compiler.throughput_per_s
 
 
+@pytest.mark.laws
 def test_attention_that_mixes_both_ends_is_told_how_to_be_written(file):
     (one, two) = rewritings(load_valued(f"{file}:gatv2").graph)
     assert "GATConv" in one.what and "stagr" in one.opens and one.operator != two.operator
     assert not rewritings(load_valued(f"{file}:gat").graph)
 
 
+@pytest.mark.laws
 def test_a_maximum_along_the_edges_is_told_of_its_gathered_form():
     found = rewritings(load_workload("sage-max-cora", ["workload.form=edges"]))
     assert found and all("grax3" in one.opens for one in found)
@@ -474,6 +480,7 @@ def test_what_is_no_network_is_refused(file, capsys, words, message):
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.laws
 def test_a_module_of_a_file_is_measured_as_it_is(file, capsys):
     words = ["measure", f"{file}:looped", "--device", "CPU", "--seconds", "0.05", "--hint", "latency"]
     assert run([*words, "--format", "json"]) == 0

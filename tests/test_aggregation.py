@@ -33,6 +33,7 @@ def test_the_shipped_suite_is_pytorchs_and_can_be_costed_row_by_row() -> None:
         assert len(benchmark_graph(one.model.operator, one.model.sizes)) >= 2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("chunks", [1, 2, 4, 32])
 def test_chunks_read_every_edge_again_and_sum_as_many_numbers(chunks: int) -> None:
     graph = benchmark_graph("MessagePassing", SMALL | {"chunks": chunks})

@@ -151,6 +151,7 @@ def message(path: Path, **options: Any) -> str:
     return text
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("case", ONNX)
 def test_an_onnx_file_that_cannot_be_is_refused_in_one_line(
     case: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -221,6 +222,7 @@ IR: dict[str, tuple[Callable[[str], str], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("case", IR)
 def test_an_ir_that_cannot_be_is_refused_in_one_line(
     case: str, ir: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

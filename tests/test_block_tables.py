@@ -42,6 +42,7 @@ def parameters(graph: Graph) -> int:
     return sum(t.elements for t in constants if t.role in (Role.WEIGHT, Role.BIAS))
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("row", list(published()), ids=lambda row: row["model"])
 def test_work_and_parameters_are_the_published_ones(row: dict[str, str]) -> None:
     graph = load_workload(row["model"], [f"workload.{side}={row['size']}" for side in ("height", "width")])

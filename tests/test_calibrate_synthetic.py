@@ -103,6 +103,7 @@ def assert_covered(known: Counter[str], inside: Counter[str], seeds: int) -> Non
 
 
 class TestSyntheticTruth:
+    @pytest.mark.laws
     @pytest.mark.parametrize("seeds", [FEWER, pytest.param(SEEDS, marks=pytest.mark.slow)])
     def test_intervals_of_a_cpu_hold_the_truth_as_often_as_they_say(self, seeds: int) -> None:
         known, inside, _ = coverage("cpu", seeds)

@@ -270,7 +270,9 @@ def test_estimate_needs_no_optional_library() -> None:
         "from npusim.cli.program import run\n"
         "sys.exit(run(['estimate', 'gcn-cora', '--format', 'json']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    environment = os.environ | {"NPUSIM_KERNELS": "plain"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -31,6 +31,7 @@ def convolution(
     return editor.finish()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("sram", ["256KiB", "64KiB", "1MiB"])
 @pytest.mark.parametrize("size", LARGE, ids=str)
 @pytest.mark.parametrize("name", NPU_SOCS)
@@ -72,6 +73,7 @@ def test_a_window_no_larger_than_its_step_has_no_rows_at_borders():
     assert moved_bytes(graph, "128KiB") == pytest.approx(read_once(graph))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("size", LARGE, ids=str)
 @pytest.mark.parametrize("sram", ["256KiB", "1440KiB"])
 def test_engines_agree_on_large_convolutions(size, sram):
@@ -82,6 +84,7 @@ def test_engines_agree_on_large_convolutions(size, sram):
     assert mapped.total["dram_bytes"] == pytest.approx(simulated.dram_bytes, rel=1e-9)
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("workload", ["resnet-50", "unet"])
 def test_engines_agree_on_networks_of_convolutions(workload):
     mapped = map_graph(load_workload(workload), load_soc("core-ultra-series1"), Run(tiles=2))

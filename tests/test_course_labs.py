@@ -28,12 +28,14 @@ def test_ten_labs_have_a_check_a_solution_and_a_mistake() -> None:
     assert list(MISTAKES) == names
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lab", ALL)
 def test_the_reference_solution_is_accepted(lab: Path) -> None:
     properties = check_lab(COURSE / "solutions" / lab.name)
     assert properties and all(each.holds for each in properties), properties[-1]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lab", ALL)
 def test_a_wrong_answer_gets_a_hint(lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answers, hint = MISTAKES[lab.stem]

@@ -104,6 +104,7 @@ def machine(number: int) -> Soc:
     return ALIKE[kind][turn % len(ALIKE[kind])]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("workload", workload_names("gnn"))
 def test_every_stack_costs_something_finite_on_some_of_every_kind_of_soc(workload):
     graph, first = load_workload(workload), workload_names("gnn").index(workload)
@@ -180,6 +181,7 @@ def test_one_request_at_a_time_has_the_throughput_of_its_latency():
     assert e.throughput_per_s == 1 / e.latency_s
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("setting", ["npu.sram.per_tile=2MiB", "npu.sram.per_tile=64MiB"])
 @pytest.mark.parametrize("stack", ["none", "stagr", "stagr+cacheg", "stagr+symg+cacheg"])
 @pytest.mark.parametrize("hint", ["latency", "throughput"])

@@ -95,6 +95,7 @@ def test_an_estimate_keeps_its_laws_on_random_networks_and_machines(machine, gra
     check_mapping(estimate, mapped)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("hint", ["latency", "throughput"])
 @pytest.mark.parametrize("device", ["auto", "npu", "cpu", "gpu"])
 @pytest.mark.parametrize(

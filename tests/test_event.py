@@ -236,6 +236,7 @@ def test_an_inference_works_on_the_tiles_of_one_context():
     assert max(use.utilisation for use in run.units.values()) <= 1.0 + 1e-6
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("contexts", [1, 2, 3])
 @pytest.mark.parametrize(
     ("network", "settings_"),

@@ -58,6 +58,7 @@ def test_traced_networks_take_as_long_as_measured():
     assert len(suite.evidence.measured) == 2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("soc", ["core-ultra-7-155h", "core-ultra-9-288v"])
 @pytest.mark.parametrize("workload", ["resnet-50", "ssd-mobilenet-v1", "yolov8n"])
 @pytest.mark.parametrize("hint", ["latency", "throughput"])

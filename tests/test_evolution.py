@@ -51,6 +51,7 @@ def test_hypervolume_is_the_area_below_the_worst():
     assert hypervolume(values[:0].T, worst) == 0.0
 
 
+@pytest.mark.laws
 def test_evolution_finds_most_of_the_exact_front_and_more_than_chance():
     network = Scenario("vit")
     shares = {

@@ -57,6 +57,7 @@ def trained(cora: GraphData) -> dict[str, Trained]:
     return {name: train(trainable(spec, cora, RECIPE.seed), cora, RECIPE) for name, spec in specs.items()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("workload", "stack"),
     [
@@ -177,6 +178,7 @@ AGREEING = [
 """Workloads and stacks that a model file holds; the scores of two forms of GrAx2 are other scores."""
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("settings", "stack"),
     AGREEING,
@@ -204,6 +206,7 @@ def test_every_form_agrees_and_computes_the_same(
         assert not torch.allclose(found, expected, atol=1e-2)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("settings", "stack", "remedy"),
     [
@@ -251,6 +254,7 @@ class TwoLayers(torch.nn.Module):
         return torch.log_softmax(self.last(torch.relu(self.first(x, edge_index)), edge_index), dim=1)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("order", ["aggregate_first", "transform_first"])
 @pytest.mark.parametrize("aggregation", ["mean", "max"])
 def test_sage_along_edges_is_sageconv_operator_for_operator(

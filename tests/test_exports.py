@@ -131,6 +131,7 @@ def check(seed: int, stacks: tuple[str, ...] = STACKS) -> int:
     return written
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_export_of_a_random_module_is_the_module(seed):
     assert check(seed, STACKS[:4]) >= 1
@@ -147,6 +148,7 @@ class TwoParts(nn.Module):
         return self.second(self.first(x, edge_index[:, :NODES]), edge_index[:, NODES:])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("stack", ["stagr", "padded", "effop"])
 def test_layers_on_slices_of_the_edges_keep_their_own(stack, constant):
@@ -173,6 +175,7 @@ class Divided(nn.Module):
         return parts[0] - 2 * parts[1]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stack", ["stagr", "padded", "effop"])
 def test_messages_that_are_divided_stay_so(stack):
     ends = torch.randint(0, NODES, (2, 2 * NODES), generator=torch.Generator().manual_seed(2))
@@ -183,6 +186,7 @@ def test_messages_that_are_divided_stay_so(stack):
     assert np.abs(ours - want).max() <= 1e-5 * np.abs(want).max()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("stack", "weights"), [("none", "fp16"), ("padded", "fp32")])
 def test_weights_are_in_fp32_where_fp16_moves_a_standard_deviation(stack, weights, tmp_path):
     torch.manual_seed(0)
@@ -198,7 +202,10 @@ def test_weights_are_in_fp32_where_fp16_moves_a_standard_deviation(stack, weight
     compiled = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     (want,), graph = network.answers(network.inputs), numbers.graph(stack)
     (ours,) = results_of(compiled, network.fed(graph, numbers.model(stack)))
-    assert np.abs(ours - want).max() <= judged.error_fp32 * np.abs(want).max()
+    # In fp64, as `judge` compares: a difference of fp32 numbers in fp32 would round once more.
+    wanted = want.astype(np.float64)
+    error = np.abs(ours - wanted).max() / np.abs(wanted).max()
+    assert error <= judged.error_fp32 * (1 + np.finfo(np.float32).eps)
 
 
 class Selected(nn.Module):

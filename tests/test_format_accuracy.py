@@ -103,6 +103,7 @@ def test_weights_and_activations_are_rounded_apart() -> None:
     assert not torch.allclose(found, layer(x).detach(), rtol=1e-3)
 
 
+@pytest.mark.laws
 def test_accuracy_by_format_on_cora(planetoid_root: Path) -> None:
     """16 and 8 bits keep the accuracy, 2 bits do not; each result names both formats."""
     changes = {}

@@ -19,6 +19,7 @@ MOST_S = 20.0
 NEEDED = {"area_budget": "pymoo", "magnas_split": "pymoo"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STUDIES]
 )

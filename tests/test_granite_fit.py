@@ -45,6 +45,7 @@ def _deviations(fit: GraniteFit, values: dict[str, float]) -> np.ndarray:
     )
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_data_sheets_hold_the_most_likely_numbers(
     every: int, fit: GraniteFit, shipped: dict[str, float]

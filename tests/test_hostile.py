@@ -4,20 +4,18 @@ import ast
 import json
 import os
 import re
-import resource
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import hostile_inputs
 import pytest
+from hostile_server import DIED, MOST_S, Request, Server
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, save
@@ -25,27 +23,22 @@ from onnx import TensorProto, helper, save
 import npusim
 from npusim.cli.program import run
 from npusim.config.reading import compose, parse_json
-from npusim.cost.kernels import VARIABLE
 from npusim.errors import FileError, NpusimError
 from npusim.gnn_models.planetoid import read_raw
 from npusim.locate import cache_dir
 from npusim.workloads import load_workload
 
-MOST_S = 20.0
-"""Processor time of any refusal; nearly all take a hundredth."""
-MOST_MEMORY = 6 << 30
-KILLED_S = 60
-"""Processor time beyond which the system ends what hears no signal."""
-QUERY_S = 2.0
-"""Time limit of a query here: endless ones need not run for as long as a user's may."""
-
 CASES = dict(hostile_inputs.cases())
-RUNS = [pytest.param(name, "plain") for name in CASES]
+FIRST = {hostile_inputs.rule(name, case): name for name, case in reversed(CASES.items())}
+"""The first case of each rule, which `make test` runs; `make laws` runs all."""
+RUNS = [
+    pytest.param(name, "auto", marks=() if name in FIRST.values() else pytest.mark.laws) for name in CASES
+]
 RUNS += [
-    pytest.param(name, "compiled", marks=() if "most_s" in case else pytest.mark.slow)
+    pytest.param(name, "compiled", marks=pytest.mark.laws if "most_s" in case else pytest.mark.slow)
     for name, case in CASES.items()
 ]
-"""Cases and kinds of kernels: what is refused is refused before anything is compiled."""
+"""Cases and kinds of kernels: as users have them, or compiled where the cost must not grow with the size."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,45 +47,26 @@ def results() -> Path:
     return hostile_inputs.results()
 
 
-@contextmanager
-def ceilings(seconds: int, more_bytes: int) -> Iterator[None]:
-    """Let the system end this process beyond some further processor time, and give it no more memory."""
-    used_s = sum(os.times()[:2])
-    used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    wanted = {resource.RLIMIT_CPU: int(used_s) + seconds, resource.RLIMIT_AS: used_bytes + more_bytes}
-    before = {limit: resource.getrlimit(limit) for limit in wanted}
-    for limit, most in wanted.items():
-        resource.setrlimit(limit, (most, before[limit][1]))
-    yield
-    for limit, both in before.items():
-        resource.setrlimit(limit, both)
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """The process that runs each case in a child of its own."""
+    server = Server()
+    yield server
+    server.close()
 
 
-@pytest.fixture
-def bounded() -> Iterator[None]:
-    """Give a test so much processor time and memory; what ignores both ends the run, which tells enough."""
-
-    def late(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"more than {MOST_S} s of processor time")
-
-    before = signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, MOST_S)
-    with ceilings(KILLED_S, MOST_MEMORY):
-        yield
-    signal.setitimer(signal.ITIMER_PROF, 0.0)
-    signal.signal(signal.SIGPROF, before)
+DEATHS = {
+    "os.kill(os.getpid(), signal.SIGKILL)": -signal.SIGKILL,
+    "while True: pass": -signal.SIGXCPU,
+    "bytearray(1 << 29)": DIED,
+}
 
 
-def test_the_system_holds_the_ceilings() -> None:
-    child = os.fork()
-    if child == 0:
-        with ceilings(1, 1 << 28), suppress(MemoryError):
-            bytearray(1 << 29)
-            os._exit(1)
-        with ceilings(1, 1 << 28):
-            while True:
-                pass
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGXCPU
+@pytest.mark.parametrize(("code", "status"), DEATHS.items())
+def test_a_death_is_one_failed_case(code: str, status: int, server: Server, tmp_path: Path) -> None:
+    deadly = Request([code], str(tmp_path), runs_code=True, killed_s=1, most_memory=1 << 28)
+    assert server.ask(deadly).status == status
+    assert server.ask(Request(["list", "socs"], str(tmp_path))).status == 0
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -107,29 +81,20 @@ def contents(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.usefixtures("bounded")
 @pytest.mark.parametrize(("name", "kernels"), RUNS)
 def test_a_hostile_input_is_refused_in_one_message_and_changes_nothing(
-    name: str,
-    kernels: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    name: str, kernels: str, server: Server, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(VARIABLE, kernels)
-    monkeypatch.setattr("npusim.explore.query._MOST_SECONDS", QUERY_S)
     case = CASES[name]
     needed = case.get("needs")
     if needed:
         pytest.importorskip(needed)
     hostile_inputs.place(tmp_path, case)
-    monkeypatch.chdir(tmp_path)
     before = contents(tmp_path)
-    capfd.readouterr()
-    signal.setitimer(signal.ITIMER_PROF, case.get("most_s", MOST_S))
-    status = run(hostile_inputs.arguments(case))
-    output, error = capfd.readouterr()
-    assert not hostile_inputs.complaints(case, status, output, error), error or output
+    most_s = case.get("most_s", MOST_S)
+    answer = server.ask(Request(hostile_inputs.arguments(case), str(tmp_path), kernels, most_s))
+    complaints = hostile_inputs.complaints(case, answer.status, answer.output, answer.error)
+    assert not complaints, answer.error or answer.output
     assert contents(tmp_path) == before
 
 
@@ -190,6 +155,7 @@ def test_a_pipe_of_the_shell_is_read_and_home_is_found(tmp_path: Path) -> None:
             assert json.loads(done.stdout)["soc"] == "mine", done.stderr
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -241,6 +207,7 @@ sys.addaudithook(count)
 """
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("imports", [1, 2, 3, 10, 30, 100, 200, 400, 700])
 def test_ctrl_c_ends_without_a_traceback_from_the_first_import_on(imports: int, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTING.format(imports=imports))
@@ -266,6 +233,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("raised", ["ValueError('by a library')", "RuntimeError('x')", "NpusimError('x')"])
 def test_an_error_that_ctrl_c_became_is_an_interruption(raised: str) -> None:
     run_alone = [sys.executable, "-c", TURNED.format(raised=raised)]
@@ -273,6 +241,7 @@ def test_an_error_that_ctrl_c_became_is_an_interruption(raised: str) -> None:
     assert (done.returncode, done.stderr.strip()) == (130, "error: interrupted")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("before", "variables", "says"),
     [
@@ -339,6 +308,7 @@ def test_what_lacks_memory_is_told_apart_from_a_bug(
     assert ("not enough memory" in capsys.readouterr().err) is not is_bug
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "words",
     ["estimate {} -t stagr --format json", "query {} 'SELECT 1'", "mix {}:5/s", "report {} -o x.html"],
@@ -399,6 +369,7 @@ def test_two_sweeps_never_write_to_one_folder(tmp_path: Path) -> None:
     npusim.sweep(hostile_inputs.SPACE, tmp_path, chunk=2, progress=second)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "damage",
     [

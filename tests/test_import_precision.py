@@ -51,6 +51,7 @@ def compressed(bits: int, has_zeros: bool, group: int, scale: type, tmp_path: Pa
     return saved(ops.matmul(x, weight, False, True), [x], tmp_path / "net.xml")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("bits", "has_zeros", "group", "scale"),
     list(product([4, 8], [False, True], [0, 32], [np.float16, np.float32])),

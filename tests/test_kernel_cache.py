@@ -159,6 +159,7 @@ main()
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="archives are for Python 3.11")
 @pytest.mark.parametrize("command", ["estimate resnet-50", "sweep gcn-cora --keep pareto --quiet -o {out}"])
 def test_a_new_installation_compiles_nothing(command, tmp_path):

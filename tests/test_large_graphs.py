@@ -119,6 +119,7 @@ def mesh(side: int) -> torch.Tensor:
     return torch.cat([ends, ends.flip(0)], 1)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stack", ["tiles", "tiles:size=16", "tiles+padded"])
 def test_products_of_tiles_are_the_dense_product(stack):
     torch.manual_seed(0)
@@ -160,6 +161,7 @@ def large(module, nodes=20_736, links=None):
     return Scenario(module.eval(), inputs={"x": torch.rand(nodes, 8), "links": links})
 
 
+@pytest.mark.laws
 def test_ways_of_a_large_graph_are_compared_and_the_conclusion_keeps_to_them():
     advice = advise(large(Net(pyg.GCNConv(8, 8), pyg.GCNConv(8, 4))), samples=0)
     kinds = {way.graph.split(",")[0] for way in advice.deployments}
@@ -176,6 +178,7 @@ def test_ways_of_a_large_graph_are_compared_and_the_conclusion_keeps_to_them():
     assert "parts" in str(advice)
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("megabytes", [1000, 60, 30])
 def test_no_way_that_exceeds_the_memory_is_advised(megabytes):
     settings = [f"dram.capacity={megabytes}MB"]
@@ -206,6 +209,7 @@ def ring_with(nodes: int, edges: torch.Tensor) -> Scenario:
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("nodes", "edges"),
     [
@@ -238,6 +242,7 @@ def test_networks_whose_answers_depend_on_all_nodes_are_not_cut():
     assert inputs is None and "more than the neighbours" in way.problem
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("layers", "hops"), [((pyg.GCNConv,), 1), ((pyg.GATConv, pyg.SAGEConv), 2)])
 def test_layers_along_edges_are_hops(layers, hops):
     scenario = large(Net(*(layer(8, 8) for layer in layers)), 30, torch.randint(0, 30, (2, 70)))

@@ -72,6 +72,7 @@ STORED = [page for page in lessons() if stored_data(page)]
 QUICK = "preprocessing"
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("page", lessons(), ids=NAMES)
 def test_a_lesson_accepts_its_own_answer_and_does_not_show_it_before(page: LessonPage) -> None:
     lesson = import_module(page.module).LESSON

@@ -28,6 +28,7 @@ def lesson(name: str) -> Any:
     return import_module(PAGES[name].module)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("page", lessons(), ids=list(PAGES))
 def test_a_lesson_holds_at_the_ends_and_in_the_middle(page: LessonPage) -> None:
     for picture in lesson(page.name).LESSON.pictures:
@@ -139,6 +140,7 @@ def test_padding_is_what_the_capacity_costs_beyond_todays_nodes() -> None:
     assert 2 < twice.latency_s / once.latency_s < 2.8, "a little more than twice, says the question"
 
 
+@pytest.mark.laws
 def test_what_symg_adds_to_cacheg_is_said_by_a_condition() -> None:
     module, seen = lesson("symg_cacheg"), set()
     for values in sampled(module.LESSON.pictures[0]):
@@ -154,6 +156,7 @@ def test_what_symg_adds_to_cacheg_is_said_by_a_condition() -> None:
     assert seen == {True, False}
 
 
+@pytest.mark.laws
 def test_what_more_sram_gives_is_said_by_its_bytes_and_times() -> None:
     module, seen = lesson("sram"), set()
     for values in sampled(module.LESSON.pictures[0]):
@@ -222,6 +225,7 @@ def test_a_cache_serves_all_of_a_loop_or_nothing_and_software_a_part() -> None:
     assert seen == {(True, True), (False, False)}
 
 
+@pytest.mark.laws
 def test_requests_wait_as_the_queue_says_and_frames_that_go_first_keep_the_bound() -> None:
     module, seen = lesson("many_networks"), set()
     for load in module.LOADS:
@@ -243,6 +247,7 @@ def test_requests_wait_as_the_queue_says_and_frames_that_go_first_keep_the_bound
     assert seen == {(True, True), (False, True), (False, False)}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("soc", ["core-ultra-series1", "core-ultra-series2"])
 def test_the_explorer_offers_what_a_data_sheet_takes(soc: str) -> None:
     explored(soc, "gcn-cora", "stagr", ends=True)
@@ -278,6 +283,7 @@ def explored(soc: str, workload: str, stack: str, ends: bool = False) -> None:
             assert len(re.findall(r"\d", design.latency.split(" ")[0])) <= 3
 
 
+@pytest.mark.laws
 def test_a_tiling_moves_what_the_equation_says_and_beats_no_search() -> None:
     tiling = lesson("tiling")
     fitting = 0

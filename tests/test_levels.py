@@ -220,6 +220,7 @@ READER_CASES = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("engine", ["analytical", "event"])
 @pytest.mark.parametrize("case", READER_CASES)
 def test_readers_of_one_tensor_take_the_time_of_a_calculation_by_hand(case, engine):

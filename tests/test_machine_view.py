@@ -73,6 +73,7 @@ def test_each_multiplication_happens_once_after_its_operands_came(m: int, k: int
     assert (done == 1).all()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("flow", FLOWS[:3])
 @pytest.mark.parametrize("sizes", [(16, 16, 32), (32, 16, 16), (16, 32, 32)])
 def test_sram_moves_what_a_walk_of_the_nest_moves(sizes: tuple[int, int, int], flow: str) -> None:

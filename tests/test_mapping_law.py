@@ -112,6 +112,7 @@ def drawn(random: Random, kind: str) -> Case:
     return Case((name, tiles, overrides), dtype, (sizes[0], sizes[1], sizes[2]), image, axis, parts)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "count", "most"),
     [("product", 60, MOST_SLOWER), ("convolution", 12, MOST_SLOWER), ("array", 20, MOST_OF_ARRAYS)],
@@ -161,6 +162,7 @@ def test_of_two_thousand_hardly_any_costs_more_than_its_parts(kind, share, most)
     assert np.mean((slower >= 1.0) & (energy > MOST_ENERGY)) <= share
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("sizes", "dtype"),
     [((2048, 2048, 2048), DType.FP16), ((4096, 4096, 4096), DType.INT8), ((512, 4096, 11008), DType.FP16)],

@@ -110,6 +110,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("network", "soc", "how"), CASES)
 @pytest.mark.parametrize("engine", ["analytical", "event"])
 def test_a_mapping_read_back_gives_every_figure_again(tmp_path, network, soc, how, engine):

@@ -94,6 +94,7 @@ def test_products_of_the_gnn_layers_are_in_the_default_suite() -> None:
 # --- benchmarks
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_benchmark_is_its_operator_and_little_else(operator: str) -> None:
     types = [op.type for op in benchmark_graph(operator, sizes_of(operator))]

@@ -119,6 +119,7 @@ def test_priorities_have_the_waiting_times_of_cobham(preemption):
     assert held >= 12
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_random_station_agrees_with_ciw(seed):
     """Two classes, priorities or none, one to three servers; an independent simulator (pip install ciw)."""
@@ -155,6 +156,7 @@ def test_a_random_station_agrees_with_ciw(seed):
         assert abs(theirs_s - ours_s) <= 2.0 * error_s
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_random_network_of_queues_agrees_with_ciw(seed):
     """Host cores that share, a queue of one to three contexts, host cores again; times are deterministic."""
@@ -564,6 +566,7 @@ def test_more_of_the_contended_resource_is_simulated() -> None:
     assert result.relief[0].mean_s == pytest.approx(wider.streams[0].mean_s, rel=0.01)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_balanced_placement_is_the_best_of_all(seed):
     """Against all placements of five streams on three devices."""

@@ -73,6 +73,7 @@ def test_the_usual_changes_run_and_a_second_npu_costs_its_area() -> None:
     assert second.streams[0].mean_s < result.rows[0].streams[0].mean_s
 
 
+@pytest.mark.laws
 def test_every_placement_is_a_row_and_the_best_is_no_worse_than_the_mix() -> None:
     result = study(placements=True, minimise="p99_s")
     placed = [row.at["streams.camera.device"] for row in result.rows[1:]]
@@ -82,6 +83,7 @@ def test_every_placement_is_a_row_and_the_best_is_no_worse_than_the_mix() -> Non
     assert next(row.streams[0].p99_s for row in result.rows if row.on_front) == min(times)
 
 
+@pytest.mark.laws
 def test_whatif_of_a_mix_tries_its_usual_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mix.yaml"
     stream = "{network: mobilenet-v2, arrivals: {kind: poisson, rate: 100/s}, deadline: 20 ms}"
@@ -110,6 +112,7 @@ def test_a_comparison_has_as_many_replications_as_it_needs() -> None:
     assert row.replications > 1 or decides(row.change)
 
 
+@pytest.mark.laws
 def test_placements_beyond_the_exact_size_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = study(placements=True, minimise="p99_s")
     monkeypatch.setattr(mix_study, "_MOST_PLACEMENTS", 8)

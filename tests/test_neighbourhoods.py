@@ -101,6 +101,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_rewrites_gain_what_forms_by_hand_gain(name):
     stack, network, by_hand = NETWORKS[name]
@@ -113,6 +114,7 @@ def test_rewrites_gain_what_forms_by_hand_gain(name):
     assert plain / rewritten >= 0.8 * plain / hand
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "make"),
     [
@@ -172,6 +174,7 @@ def test_hubs_do_not_pad_the_others():
     assert rows < 2 * ends.shape[1]
 
 
+@pytest.mark.laws
 def test_a_device_that_is_faster_is_named_and_what_cannot_be_compiled_is_not_advised():
     torch.manual_seed(0)
     ends = forms.edges(40000, 200000)

@@ -85,6 +85,7 @@ def products(graph: Graph) -> set[str]:
     return {op.name for op in graph if op.family in PRODUCTS}
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_work_and_parameters_agree_with_the_literature_to_one_percent(name: str) -> None:
     macs, weights, chosen = LITERATURE[name]
@@ -93,6 +94,7 @@ def test_work_and_parameters_agree_with_the_literature_to_one_percent(name: str)
     assert parameters(graph) == pytest.approx(weights, rel=0.01)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", EXPORTED)
 def test_operators_are_those_of_real_exports(name: str) -> None:
     found = Counter(op.type for op in load_workload(name))
@@ -110,6 +112,7 @@ def test_attention_is_two_products_around_a_softmax(name: str) -> None:
         assert after.type == "MatMul"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_quantised_network_multiplies_bytes_and_rounds_each_tensor_once(name: str) -> None:
     graph = load_workload(name, ["workload.precision=int8"])
@@ -126,6 +129,7 @@ def test_a_quantised_network_multiplies_bytes_and_rounds_each_tensor_once(name: 
     assert products(graph) == products(load_workload(name))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_activations_that_need_a_processor_stay_floating(name: str) -> None:
     graph = load_workload(name, ["workload.precision=int8"])
@@ -133,6 +137,7 @@ def test_activations_that_need_a_processor_stay_floating(name: str) -> None:
     assert all(t.dtype is DType.FP16 for op in graph if op.type in slow for t in graph.inputs_of(op)[:1])
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_precision_is_that_of_every_floating_tensor(name: str) -> None:
     graph = load_workload(name, ["workload.precision=bf16"])
@@ -250,6 +255,7 @@ def grouped(groups: int, channels: int = 256, size: int = 28) -> Graph:
     return net.finish(net.convolution(x, channels, "layer", 3, groups=groups, bias=False))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("device", ["npu", "cpu", "gpu"])
 @pytest.mark.parametrize("groups", [1, 2, 8, 32])
 def test_groups_of_several_channels_take_the_time_of_their_multiplications(groups: int, device: str) -> None:

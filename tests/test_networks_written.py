@@ -28,6 +28,7 @@ def built(name: str, precision: str) -> Graph:
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_openvino_makes_the_same_shapes_and_the_import_the_same_operators(name: str) -> None:
     graph = built(name, "fp16")
@@ -36,6 +37,7 @@ def test_openvino_makes_the_same_shapes_and_the_import_the_same_operators(name: 
     assert imported.macs == graph.macs
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_quantised_network_still_multiplies_bytes_when_it_is_imported(name: str) -> None:
     graph = built(name, "int8")

@@ -137,12 +137,14 @@ def answer(graph: Graph, model: Any) -> np.ndarray:
 # --- the round trip
 
 
+@pytest.mark.few(4)
 @named
 def test_a_written_graph_is_read_as_the_graph_it_was(settings: dict[str, object], stack: str) -> None:
     graph = small(settings, stack)
     assert_agreement(graph, graph_of_model(model_of_graph(graph), "read", precision=None))
 
 
+@pytest.mark.few(3)
 @named
 def test_a_device_computes_what_the_graph_says(settings: dict[str, object], stack: str) -> None:
     graph = small(settings, stack)
@@ -151,6 +153,7 @@ def test_a_device_computes_what_the_graph_says(settings: dict[str, object], stac
     np.testing.assert_allclose(found, run(graph, values_of(graph)), rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stack", ["none", "stagr", "effop"])
 @pytest.mark.parametrize("workload", ["gcn-cora", "gat-cora", "sage-mean-cora", "sage-max-cora"])
 def test_networks_on_cora_agree_and_run(workload: str, stack: str) -> None:
@@ -198,6 +201,7 @@ def products(graph: Graph) -> Counter[tuple[object, ...]]:
     return Counter(tuple((t.shape, t.dtype) for t in graph.inputs_of(op)) for op in of)
 
 
+@pytest.mark.few(2)
 @quantised
 def test_a_quantised_graph_is_read_with_the_same_products_of_bytes(
     settings: dict[str, object], stack: str
@@ -212,6 +216,7 @@ def test_a_quantised_graph_is_read_with_the_same_products_of_bytes(
     )
 
 
+@pytest.mark.few(2)
 @quantised
 def test_the_cpu_multiplies_bytes_where_the_graph_does(settings: dict[str, object], stack: str) -> None:
     graph = small(settings, stack)
@@ -275,6 +280,7 @@ def test_shapes_that_openvino_sees_otherwise_are_refused() -> None:
 # --- each type of operator
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("operator", [name for name in OPERATORS if name != "RoundedMatMul"])
 def test_every_benchmark_agrees_and_computes_what_it_says(operator: str) -> None:
     sizes = {
@@ -307,6 +313,7 @@ def image(type_: str, weights: tuple[int, ...] | None, shape: tuple[int, ...], *
     return editor.finish()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "graph",
     [
@@ -336,6 +343,7 @@ def test_further_operators_of_imported_networks_agree(graph: Graph) -> None:
 # --- values
 
 
+@pytest.mark.few(4)
 @named
 def test_values_fit_the_graph(settings: dict[str, object], stack: str) -> None:
     graph = small(settings, stack)
@@ -447,6 +455,7 @@ BINARY = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("kind", sorted(EXACT.keys() - {"Assign"}))
 def test_a_writer_that_reproduces_values_does(kind: str) -> None:
     ops = openvino.opset15

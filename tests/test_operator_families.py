@@ -70,6 +70,7 @@ FAMILIES: dict[str, tuple[Callable[..., Any], tuple[Sequence[int], ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("type_", FAMILIES)
 def test_it_is_known_and_costed_on_every_device_by_both_engines(type_: str) -> None:
     build, shapes = FAMILIES[type_]

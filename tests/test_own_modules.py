@@ -79,6 +79,7 @@ def answered(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["data", "plain"])
 def test_a_stream_of_updates_on_a_module_has_every_way(file, name, capsys):
     followed = answered(["stream", f"{file}:{name}", "--updates", "5"], capsys)
@@ -157,6 +158,7 @@ def test_what_depends_on_a_cut_tensor_is_a_later_part():
     assert len(parted.parts) == 2 and cut in parted.passed_between_parts
 
 
+@pytest.mark.laws
 def test_accuracy_of_a_module_of_a_file_is_on_its_own_labels(file, capsys):
     report = answered(["accuracy", f"{file}:data", "-t", "stagr"], capsys)
     named = module_at(f"{file}:data")
@@ -171,6 +173,7 @@ def test_accuracy_of_a_module_of_a_file_is_on_its_own_labels(file, capsys):
     assert "allowed: one module" in capsys.readouterr().err
 
 
+@pytest.mark.laws
 def test_an_exported_module_answers_as_the_module(file, tmp_path, capsys):
     target = tmp_path / "net.xml"
     assert run(["export", f"{file}:plain", "-t", "stagr", "-o", str(target)]) == 0

@@ -46,6 +46,7 @@ def estimate(soc, device="auto", **run):
 
 
 # --------------------------------------------------------------------------------------------- rated points
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", soc_names())
 @pytest.mark.parametrize("hint", ["latency", "throughput"])
 def test_at_its_own_clock_a_device_draws_what_the_sheet_rates(name, hint):
@@ -163,6 +164,7 @@ def test_one_name_sets_the_points_of_several_devices():
     assert (later.cpu.clock, later.cpu.voltage) == (2e9, 0.65)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", [name for name in soc_names() if load_soc(name).operating_points])
 def test_on_battery_every_shipped_machine_draws_less(name):
     """A point is the clock that cores sustain: the share of a turbo clock does not apply to it."""

@@ -41,6 +41,7 @@ def test_there_are_sixty_families() -> None:
         assert len(SOURCES) >= 80
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.slow] * (n.removeprefix("light/") in LARGE)) for n in SOURCES],

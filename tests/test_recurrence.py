@@ -50,6 +50,7 @@ def latency_s(graph: Graph, soc: str = SOCS[1], **options: Any) -> float:
     return npusim.estimate(graph, soc, **options).latency_s
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", GATES)
 @pytest.mark.parametrize("directions", [1, 2])
 def test_a_layer_multiplies_input_and_state_by_their_weights_at_every_step(
@@ -64,6 +65,7 @@ def test_a_layer_multiplies_input_and_state_by_their_weights_at_every_step(
         assert graph.work(op).out_w == 3
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", GATES)
 @pytest.mark.parametrize("soc", SOCS)
 def test_a_hundred_dependent_steps_take_a_hundred_times_one(kind: str, soc: str) -> None:
@@ -84,6 +86,7 @@ def test_weights_that_fit_are_read_once_and_others_at_every_step() -> None:
     assert large.dram_bytes > 99 * (recurrent - room)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", GATES)
 @pytest.mark.parametrize("soc", SOCS)
 def test_both_engines_cost_the_same_steps(kind: str, soc: str) -> None:
@@ -204,6 +207,7 @@ EINSUMS = {
 }
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("equation", EINSUMS)
 def test_an_einsum_of_any_operands_has_the_shape_and_the_work_of_its_products(equation: str) -> None:
     shapes = EINSUMS[equation]

@@ -31,6 +31,7 @@ def without_phases(graph: Graph) -> Graph:
     return Graph(graph.name, graph.tensors.values(), operators, graph.outputs, structure=graph.structure)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("model", "form"), ALL)
 def test_structure_tells_the_phases_that_the_builders_know(model: str, form: str) -> None:
     base = graph_of(model, form)
@@ -46,6 +47,7 @@ def test_structure_tells_the_phases_that_the_builders_know(model: str, form: str
                 assert said is None or own.phase is said, (stack, op.name)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("model", "form"), ALL)
 def test_a_graph_without_names_has_the_same_phases(model: str, form: str) -> None:
     built = without_phases(graph_of(model, form))

@@ -44,6 +44,7 @@ def test_another_search_is_not_resumed(tmp_path):
         search(SPACE, tmp_path, budget=100)
 
 
+@pytest.mark.laws
 def test_evolution_nears_the_exhaustive_front_and_beats_chance(tmp_path):
     campaign = campaign_of(SPACE)
     scores = campaign.scores(0, campaign.total)

@@ -216,6 +216,7 @@ def test_a_library_may_be_a_file_beside_the_sheet_and_nowhere_else(tmp_path: Pat
     assert "beside the data sheet" in refusal(soc=path)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_each_shipped_variant_estimates_and_can_be_written_out_whole(name: str, tmp_path: Path) -> None:
     soc = load_soc(name)

@@ -398,6 +398,7 @@ def _paths(data: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
         yield ".".join(path)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name",
     [

@@ -165,6 +165,7 @@ def test_old_features_are_dropped_and_others_models_are_refused(tmp_path: Path) 
         again.load(tmp_path / "s.npz")
 
 
+@pytest.mark.laws
 def test_a_run_answers_all_test_nodes_and_a_share_of_0_is_the_plain_batch() -> None:
     one = network()
     plan = StorePlan([3], hop2=4)
@@ -174,6 +175,7 @@ def test_a_run_answers_all_test_nodes_and_a_share_of_0_is_the_plain_batch() -> N
     assert whole.skipped_share > 0.0 and whole.mean_age > 0.0
 
 
+@pytest.mark.laws
 def test_nodes_that_arrive_are_answered_at_once_and_a_renewed_model_starts_with_an_empty_store() -> None:
     found = arrivals(network, 2, StorePlan([2], renewed_after=2))
     assert [p.batches for p in found.periods] == [2, 2, 1]
@@ -181,6 +183,7 @@ def test_nodes_that_arrive_are_answered_at_once_and_a_renewed_model_starts_with_
     assert all(p.refill_s >= 0.0 and 0.0 <= p.accuracy_stored <= 1.0 for p in found.periods)
 
 
+@pytest.mark.laws
 def test_predicted_shares_of_skipped_nodes_are_those_counted_on_cora(planetoid_root: Path) -> None:
     plan = StorePlan([32, 64, 128, 256, 512])
     found = stored_features(SCENARIO, plan, runner_of(planetoid_root))

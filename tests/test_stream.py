@@ -139,6 +139,7 @@ def test_a_compiler_that_takes_no_time_leaves_nothing_to_save():
     assert "padding costs more" in result.conclusion
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("model", ["gcn-cora", "gat-cora", "sage-mean-cora"])
 def test_every_model_with_a_mask_can_be_followed(model):
     result = followed(generated(5, 0), model)
@@ -245,6 +246,7 @@ def test_a_way_that_loses_edges_is_never_the_best():
     assert rates == sorted(rates)
 
 
+@pytest.mark.laws
 def test_mini_batches_are_judged_on_a_model_with_the_edges_that_are_left(tmp_path):
     pytest.importorskip("torch")
     from npusim.gnn_models.batches import in_batches
@@ -258,6 +260,7 @@ def test_mini_batches_are_judged_on_a_model_with_the_edges_that_are_left(tmp_pat
     assert in_batches(data, 6).edge_index.tolist() == edges.tolist()
 
 
+@pytest.mark.laws
 def test_accuracy_of_mini_batches_stands_in_document_and_page():
     judged = BatchJudgement(0.25, 0.7, 0.8)
     result = followed(generated(5, 0), batch=900, judge=lambda size: judged if size == 900 else None)

@@ -69,6 +69,7 @@ def test_every_technique_applies_or_refuses_with_the_reason(model: str, form: st
     assert fingerprint(graph) == before
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("model", "form"), ALL)
 def test_every_pair_of_techniques_applies_or_refuses_with_the_reason(model: str, form: str) -> None:
     graph = graph_of(model, form)

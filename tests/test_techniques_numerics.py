@@ -105,6 +105,7 @@ SAME_NUMBERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(("model", "stack"), SAME_NUMBERS)
 def test_techniques_that_promise_the_same_numbers_keep_them(model: str, stack: str, data: GraphData) -> None:
     torch.testing.assert_close(
@@ -112,6 +113,7 @@ def test_techniques_that_promise_the_same_numbers_keep_them(model: str, stack: s
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("model", ["gat", "sage-mean"])
 @pytest.mark.parametrize("stack", ["none", "stagr", PADDING])
 def test_the_form_along_edges_gives_the_same_numbers(model: str, stack: str, data: GraphData) -> None:
@@ -125,6 +127,7 @@ def test_every_technique_is_covered_here() -> None:
     assert others == {"grax3", "quantgr", "padded", "blocks", "tiles", "csr"}  # all have tests of their own
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("stack", ["graphsplit", "stagr+grasp", "stagr+symg", "stagr+cacheg"])
 def test_placement_and_storage_keep_every_bit(stack: str, data: GraphData) -> None:
     without = "stagr" if "stagr" in stack else "none"
@@ -382,6 +385,7 @@ def test_quantgr_leaves_attention_scores_and_masks_floating(data: GraphData) -> 
     assert all(op.input_value(0).get_node().get_type_name() != "Concat" for op in rounded)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("model", "stack"),
     [("gcn", "stagr"), ("gat", "effop"), ("sage-mean", "grad"), ("sage-max", "none"), ("sage-max", "grax3")],

@@ -29,6 +29,7 @@ def anonymous(graph: Graph) -> Graph:
     return Graph("imported", renamed, operators, [tensors[t] for t in graph.outputs])
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("name", [n for n in technique_names() if n not in ("nodepad", "symg")])
 @pytest.mark.parametrize(("model", "form"), ALL)
 def test_an_imported_graph_is_rewritten_like_a_built_one(model: str, form: str, name: str) -> None:

@@ -202,6 +202,7 @@ def cases() -> list[tuple[str, str, int, str]]:
     return found
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(("model", "form", "heads", "stack"), cases())
 def test_an_exact_rewrite_gives_the_same_results(model: str, form: str, heads: int, stack: str) -> None:
     graph = graph_of(model, form, heads)

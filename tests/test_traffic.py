@@ -83,6 +83,7 @@ def test_the_kinds_sum_to_the_traffic_under_techniques_and_levels(graph, stack, 
     assert compulsory(mapped_estimate(one)) == pytest.approx(compulsory(mapped_estimate(other)), rel=1e-9)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("device", ["auto", "npu", "cpu"])
 @pytest.mark.parametrize(
     ("workload", "stack"),

@@ -106,6 +106,7 @@ def test_the_same_seed_draws_the_same_machines():
     assert first.variants[1].speedup_interval != other.variants[1].speedup_interval
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("hint", ["latency", "throughput"])
 @pytest.mark.parametrize("name", ["gcn-cora", "gat-cora", "sage-mean-cora", "sage-max-cora"])
 def test_a_machine_drawn_in_the_middle_is_the_machine_itself(name, hint):

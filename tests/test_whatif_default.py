@@ -42,6 +42,7 @@ def interval_s(network: str, stack: str) -> float:
 # Stacks
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_default_stacks_are_legal_and_the_last_is_the_fastest(network):
     graph = load_workload(network)
@@ -51,6 +52,7 @@ def test_default_stacks_are_legal_and_the_last_is_the_fastest(network):
     assert len(set(fitting(network).stacks)) == len(times)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_no_technique_gains_on_the_best_default_stack(network):
     graph = load_workload(network)
@@ -62,6 +64,7 @@ def test_no_technique_gains_on_the_best_default_stack(network):
             assert interval_s(network, str(parse(more))) >= least, name
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_technique_is_compared_or_left_out_with_a_reason(network):
     compared = {name for stack in fitting(network).stacks for name in parse(stack).names}

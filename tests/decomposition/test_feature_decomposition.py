@@ -44,6 +44,7 @@ def network(model: str = "gcn", form: str = "edges", **keys: object) -> Graph:
     return build_gnn(GnnSpec.model_validate(told), STRUCTURE)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("model", "form"), FORMS)
 @pytest.mark.parametrize("chunks", [2, 8])
 def test_aggregation_runs_in_chunks_and_gives_the_same_shape_and_work(
@@ -148,6 +149,7 @@ def test_a_network_without_aggregation_is_refused() -> None:
         apply(npusim.load_workload("bert-base"), "feature-decomposition")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 @pytest.mark.parametrize("chunks", [2, 4, 16])
 def test_any_number_of_chunks_gives_the_same_bits_in_pyg(reduce: str, chunks: int) -> None:
@@ -191,6 +193,7 @@ def test_the_numbers_are_the_same(data) -> None:  # noqa: F811
     torch.testing.assert_close(cut, whole, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.laws
 def test_accuracy_stays(planetoid_root: Path) -> None:
     report = judge(["gcn-cora"], ["feature-decomposition:chunks=4"], planetoid_root)
     exact = [one for one in report.results if one.numbers == "fp32"]

@@ -51,6 +51,7 @@ PUBLISHED = {
 """Billions of weights, as the makers' model cards say."""
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("name", "billions"), PUBLISHED.items())
 def test_models_have_their_weights(name, billions):
     spec, graph = load_spec(name), load_workload(name)
@@ -61,6 +62,7 @@ def test_models_have_their_weights(name, billions):
     assert counted == spec.parameters
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "how",
     [
@@ -114,6 +116,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return found
 
 
+@pytest.mark.laws
 def test_an_exported_folder_is_laid_out_and_named_as_nitros(folder):
     from npusim.frontends.openvino_ir import import_model
 
@@ -181,6 +184,7 @@ def ms(model: str, *how: str, device: str = "npu", engine: str = "analytical", *
     return 1e3 * npusim.estimate(model, device=device, settings=settings_, engine=engine, **more).latency_s
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("device", ["npu", "cpu", "gpu"])
 @pytest.mark.parametrize("how", [[], ["workload.phase=prefill"], ["workload.weights=int4"]], ids=" ".join)
 def test_both_engines_agree(device, how):
@@ -210,12 +214,14 @@ def test_static_shapes_are_never_quicker_than_dynamic_ones_of_their_length(devic
     assert static >= dynamic
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("device", ["npu", "cpu", "gpu"])
 def test_more_chunks_never_shorten_a_token(device):
     times = [ms(TINY, f"workload.chunks={n}", device=device) for n in (0, 1, 2, 4)]
     assert times == sorted(times)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("device", ["npu", "cpu", "gpu"])
 def test_a_cache_is_read_and_written_whole(device):
     spec = load_spec(TINY)
@@ -368,6 +374,7 @@ def test_an_exported_model_is_measured_by_the_token_with_and_without_the_host(fo
     assert hosts == [True, False]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("option", "told"),
     [
@@ -388,6 +395,7 @@ def test_a_folder_without_a_model_cannot_be_measured(tmp_path, capsys):
     assert "is no exported language model" in capsys.readouterr().err
 
 
+@pytest.mark.laws
 def test_other_forms_give_the_dynamic_models_scores(tmp_path):
     """Several tokens at once, positions in the graph, caches as inputs."""
     torch = pytest.importorskip("torch")

@@ -117,6 +117,7 @@ def test_baselines_are_homogeneous_and_what_is_said_to_dominate_them_does(found)
         assert all(one.accuracy >= enough for one in found.chosen)
 
 
+@pytest.mark.laws
 def test_a_search_that_is_stopped_and_resumed_writes_the_same_bytes(mapped, archive, tmp_path):
     with pytest.raises(Interrupted, match="1 of 4 generations"):
         searched(mapped, tmp_path / "found", stop=lambda: True)
@@ -126,6 +127,7 @@ def test_a_search_that_is_stopped_and_resumed_writes_the_same_bytes(mapped, arch
         assert other.read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.laws
 def test_a_longer_search_goes_on_where_a_shorter_one_ended(mapped, archive, tmp_path):
     longer = Plan(population=12, generations=5)
     searched(mapped, tmp_path / "whole", longer)

@@ -11,6 +11,7 @@ from npusim.magnas import lesson as placing
 pytestmark = pytest.mark.usefixtures("own_main")
 
 
+@pytest.mark.laws
 def test_evolution_comes_near_most_of_the_front_and_chance_near_none() -> None:
     _, text = placing._fronts.show(2000, placing.BLOCKS - 1)
     rows = {row[0]: row[1:4] for row in re.findall(r"\| (\w+) \| (\d+) \| (\d+) \| (\d+) \|", text)}

@@ -43,6 +43,7 @@ def test_the_command_shows_table_3_beside_the_paper(capsys):
     assert all(one["holds"] for one in document["statements"])
 
 
+@pytest.mark.laws
 def test_the_share_of_the_gpu_falls_with_the_latency_allowed_and_levels_off():
     found = mapping_figures(["table4"])
     shares = [one.ours for one in found.figures if one.quantity == "share of the GPU"]
@@ -51,6 +52,7 @@ def test_the_share_of_the_gpu_falls_with_the_latency_allowed_and_levels_off():
     assert figures_page(found)
 
 
+@pytest.mark.laws
 def test_a_pyramid_has_a_more_convex_front_than_an_isotropic_backbone():
     assert all(one.holds for one in mapping_figures(["figure8"]).statements)
 

@@ -86,6 +86,7 @@ def test_what_is_no_architecture_is_refused(text):
         parse_architecture(text)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("operator", LETTERS)
 def test_a_subnet_answers_as_the_supernet_does_with_its_choices(operator):
     from npusim.magnas.vig import Supernet
@@ -100,6 +101,7 @@ def test_a_subnet_answers_as_the_supernet_does_with_its_choices(operator):
             assert torch.allclose(net(images, architecture), net.subnet(architecture)(images), atol=1e-5)
 
 
+@pytest.mark.laws
 def test_a_pyramid_has_subnets_too():
     from npusim.magnas.vig import Supernet
 
@@ -154,6 +156,7 @@ def test_training_learns_and_is_told_as_a_document(trained: Path):
     assert kept == {one["architecture"]: one["alone_accuracy"] for one in document["alone"]}
 
 
+@pytest.mark.laws
 def test_a_resumed_training_ends_with_the_same_scores(folder: Path, trained: Path, tmp_path: Path):
     from npusim.explore.sweep import Interrupted
     from npusim.magnas.training import read_checkpoint, refuse_other, run_training
@@ -240,6 +243,7 @@ def test_bad_options_are_refused(options, expected, tmp_path, capsys):
     assert expected in message(capsys, "-o", str(tmp_path / "net"), *options)
 
 
+@pytest.mark.laws
 def test_a_search_keeps_scores_beside_the_checkpoint(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

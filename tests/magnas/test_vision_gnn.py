@@ -40,6 +40,7 @@ def test_the_backbone_of_magnas_has_34_blocks():
     assert blocks == {"stem", "head", *(f"{what}{n}" for what in ("grapher", "ffn") for n in range(16))}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "choices",
     [
@@ -64,6 +65,7 @@ def test_the_traced_module_is_the_built_graph(choices: dict[str, Any]) -> None:
     assert_agreement(build_vig(spec, "x"), from_pyg(module, {"image": image}, "x", precision=None))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_engines_agree(operator):
     graph = load_workload(

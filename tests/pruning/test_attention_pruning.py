@@ -51,6 +51,7 @@ def trained(**keys: object) -> GAT:
     return module
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layers", [2, 3])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_head_keeps_equally_many_channels(layers: int, method: Method) -> None:
@@ -72,6 +73,7 @@ def test_a_budget_that_keeps_all_channels_changes_nothing(layers: int) -> None:
         assert torch.allclose(answers(pruned), answers(module), atol=1e-5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_cut_network_answers_as_the_whole_one_with_those_channels_at_zero(method: Method) -> None:
     module = trained(layers=3)
@@ -118,6 +120,7 @@ def test_validation_and_test_nodes_are_not_looked_at() -> None:
     assert kept[0] == kept[1]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("form", ["edges", "dense"])
 def test_the_traced_module_is_the_built_workload_operator_for_operator(form: str, tmp_path: Path) -> None:
     pytest.importorskip("openvino")
@@ -136,6 +139,7 @@ def test_the_traced_module_is_the_built_workload_operator_for_operator(form: str
     assert_agreement(built, import_model(tmp_path / "model.xml"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("pruning", "complaint"),
     [({"budget": 7.0}, "at most 6"), ({"budget": 2.0, "scheme": "batched"}, "full: gat has one width")],

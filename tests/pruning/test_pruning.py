@@ -55,6 +55,7 @@ def test_masks_are_shared_by_the_branches_and_meet_the_budget() -> None:
     assert int((beta != 0).sum()) <= 4
 
 
+@pytest.mark.laws
 def test_a_refit_is_never_worse_than_the_weights_left_as_they_were() -> None:
     found = reads(needed=10)
     kept = torch.tensor([0, 2, 5, 7])
@@ -62,6 +63,7 @@ def test_a_refit_is_never_worse_than_the_weights_left_as_they_were() -> None:
     assert found.loss(kept, refitted(found, kept)) <= found.loss(kept, plain)
 
 
+@pytest.mark.laws
 def test_lasso_approximates_better_than_random_choice() -> None:
     torch.manual_seed(0)
     weights = tuple(torch.randn(6, 40) * torch.linspace(0.01, 2.0, 40) for _ in range(2))
@@ -92,6 +94,7 @@ def test_validation_and_test_nodes_are_not_looked_at() -> None:
     assert kept[0] == kept[1]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("model", ["sage-concat", "gcn", "mixhop", "jk", "sign"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_pruned_module_runs_and_has_fewer_channels(model: str, method: str) -> None:
@@ -121,6 +124,7 @@ def test_the_batched_scheme_prunes_what_the_neighbours_branch_reads() -> None:
     assert [b.outputs for b in pruned.plan[1].branches] == [8, 8]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("model", ["sage-concat", "mixhop", "jk", "sign", "sgc"])
 @pytest.mark.parametrize("order", ["aggregate_first", "transform_first"])
 def test_a_model_by_equation_1_answers_alike_along_edges_and_by_a_matrix(model: str, order: str) -> None:
@@ -138,6 +142,7 @@ def test_a_model_by_equation_1_answers_alike_along_edges_and_by_a_matrix(model: 
     assert trainable(one, found, 0)(x).shape == (NODES, CLASSES)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("text", ["0", "1", "-2", "x", "2,,4", "nan", "1e9"])
 def test_budgets_that_prune_nothing_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"numbers above 1|2,,4"):
