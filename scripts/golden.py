@@ -18,7 +18,7 @@ from pathlib import Path
 import npusim
 
 STORED = Path(__file__).resolve().parents[1] / "tests" / "golden.json"
-LONG = ("accuracy", "engines", "gcnp")
+LONG = ("accuracy", "engines", "gcnp", "magnas-mapping")
 """Suites that need raw data sets or minutes."""
 DIGITS = 6
 """Significant digits that are stored: what differs beyond them is rounding of another processor."""

@@ -415,6 +415,7 @@ def test_a_network_that_exceeds_the_memory_is_refused_before_it_is_run():
     assert "NeighborLoader" in str(e.value)
 
 
+@pytest.mark.laws
 def test_a_calibration_set_has_samples_along_a_first_axis(file, tmp_path, capsys):
     samples = tmp_path / "samples.npz"
     np.savez(samples, x=np.random.default_rng(0).random((3, 300, 24), np.float32))
@@ -456,12 +457,14 @@ def test_a_maximum_along_the_edges_is_told_of_its_gathered_form():
     assert found and all("grax3" in one.opens for one in found)
 
 
+@pytest.mark.laws
 def test_a_module_of_a_file_is_a_network_everywhere(file):
     soc = load_soc("core-ultra-series2")
     assert advise(f"{file}:gin", soc, samples=0).workload == "gin"
     assert load_workload(f"{file}:gin").macs == load_valued(f"{file}:gin").graph.macs
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -488,6 +491,7 @@ def test_a_module_of_a_file_is_measured_as_it_is(file, capsys):
     assert row["id"] == "looped:none"
 
 
+@pytest.mark.laws
 def test_operators_that_the_compiler_does_not_take_are_named_with_a_rewrite(file):
     notes = [note for note in advise(f"{file}:looped", samples=0).notes if "compiler does not take" in note]
     assert notes[0].startswith("none: ") and not any(note.startswith("stagr") for note in notes)
@@ -495,6 +499,7 @@ def test_operators_that_the_compiler_does_not_take_are_named_with_a_rewrite(file
     assert not any("does not take" in note for note in advise(f"{file}:gat", samples=0).notes)
 
 
+@pytest.mark.laws
 def test_dictionaries_of_tutorials_are_inputs_by_name(tmp_path, capsys):
     (tmp_path / "hetero.py").write_text(
         """
