@@ -381,7 +381,10 @@ def _own_table(table: PlanTable) -> PlanTable:
 
 @compiled_making_arrays
 def _evaluate_share(
-    design: Design,
+    numbers: Floats,
+    arrays: int,
+    hosts: int,
+    points: PointGroups,
     table: PlanTable,
     incumbents: Incumbents,
     totals: Any,
@@ -394,8 +397,8 @@ def _evaluate_share(
     Every second round is dealt in reverse, so that groups whose costs alternate are shared evenly.
     """
     # numba counts references to arrays: shared by all threads, a count would move from core to core.
-    own_table, base, points = _own_table(table), design.base.copy(), design.points
-    own_design = Design(base, design.arrays, design.hosts, points)
+    own_table, base = _own_table(table), numbers.copy()
+    own_design = Design(base, arrays, hosts, points)
     own_incumbents = Incumbents(
         incumbents.is_objective.copy(),
         incumbents.bounded.copy(),
@@ -423,16 +426,35 @@ def _evaluate_share(
         previous_search = points.search_of[g] if holds_for_all_rates else -1
 
 
-def _all_ms(design: Design, table: PlanTable, incumbents: Incumbents, totals: Any, *_: Any) -> float:
+def _all_ms(
+    numbers: Floats,
+    arrays: int,
+    hosts: int,
+    points: PointGroups,
+    table: PlanTable,
+    incumbents: Incumbents,
+    totals: Any,
+    *_: Any,
+) -> float:
+    design = Design(numbers, arrays, hosts, points)
     return plain_ms(table.rows, array_devices(design)) * len(totals)
 
 
 @compiled_parallel_or_plain(_all_ms)
 def _evaluate_all(
-    design: Design, table: PlanTable, incumbents: Incumbents, totals: Any, plans: Ints, threads: int
+    numbers: Floats,
+    arrays: int,
+    hosts: int,
+    points: PointGroups,
+    table: PlanTable,
+    incumbents: Incumbents,
+    totals: Any,
+    plans: Ints,
+    threads: int,
 ) -> None:
+    """Evaluate all groups of a `Design`, given in its parts: numba hands threads no tuple within a tuple."""
     for thread in prange(threads):
-        _evaluate_share(design, table, incumbents, totals, plans, thread, threads)
+        _evaluate_share(numbers, arrays, hosts, points, table, incumbents, totals, plans, thread, threads)
 
 
 @compiled_or_plain(lambda work, *_: 0.2 * len(work.table.array_of))
@@ -536,4 +558,5 @@ def evaluate_points(
         skipped, with infinite latency. Default: all points are evaluated.
     """
     own = no_incumbents() if incumbents is None else incumbents
-    _evaluate_all(_design(base, points), table, own, totals, plans, thread_count())
+    design = _design(base, points)
+    _evaluate_all(*design, table, own, totals, plans, thread_count())
