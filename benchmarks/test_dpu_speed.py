@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from npusim.arch import load_soc
-from npusim.cost.design_point import arch_row
-from npusim.cost.grid import DpuWorkload, conv_cycles, matmul_cycles
-from npusim.cost.kernels import compiled
+from npusim.compiling.kernels import compiled
+from npusim.cost.machine.design_point import arch_row
+from npusim.cost.units.grid import DpuWorkload, conv_cycles, matmul_cycles
 
 LEAST_PER_S = 5e6
 """Dense products a second, best of three modes, that one core must do."""

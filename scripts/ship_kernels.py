@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from npusim.cost.kernels import _LEVEL, SHIPPED, VARIABLE, _processor
+from npusim.compiling.kernels import _LEVEL, SHIPPED, VARIABLE, _processor
 from npusim.locate import CACHE_VARIABLE
 
 COMMANDS = (

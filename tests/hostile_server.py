@@ -98,7 +98,7 @@ def ceilings(request: Request) -> None:
 def _run(request: Request, output: int, error: int) -> None:
     """Run a command line and end this process with its status."""
     from npusim.cli.program import run
-    from npusim.cost.kernels import VARIABLE
+    from npusim.compiling.kernels import VARIABLE
     from npusim.explore import query
 
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -1,4 +1,5 @@
-"""The slow, obvious twin of the compiled cost kernel: whoever doubts `npusim.cost.evaluation` reads this.
+"""The slow, obvious twin of the compiled cost kernel: whoever doubts `npusim.cost.batch.evaluation` reads
+this.
 
 Products are searched over all counts of blocks (`naive_products`), not over candidates. No equation is the
 package's: those of the units are in `naive_dpu`, `naive_dsp`, `naive_dma` and `naive_hosts`.
@@ -16,7 +17,7 @@ import naive_products
 import naive_triangle
 from naive_records import record
 
-from npusim.cost.tables import DpuOperation, Split, Unit
+from npusim.cost.lowering.tables import DpuOperation, Split, Unit
 
 PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 NOTHING = {

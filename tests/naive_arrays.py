@@ -1,7 +1,7 @@
 """MAC arrays in plain Python: walks a loop nest step by step, and looks at which elements are where.
 
-Nothing of `npusim.cost.arrays` is used. A level's instance holds the elements that the innermost loops it was
-given touch; whenever another set is needed, all of it is moved. Sizes must divide.
+Nothing of `npusim.cost.units.arrays` is used. A level's instance holds the elements that the innermost loops
+it was given touch; whenever another set is needed, all of it is moved. Sizes must divide.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The slow, obvious twin of the MAC grid's equations: register tile by register tile, in plain Python.
 
-`npusim.cost.grid`, `npusim.cost.grid` and `npusim.cost.grid` cost the few kinds of register tiles that exist
+`npusim.cost.units.grid` costs the few kinds of register tiles that exist
 and multiply; here every register tile of a workload is visited in the order in which the grid works on it.
 ``p`` is an object with the fields ``dpu_...`` of a row of the architecture table.
 """

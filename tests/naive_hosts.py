@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from npusim.arch.device import ELEMENT_KINDS
-from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES
+from npusim.cost.machine.hosts import HOST_DTYPE, HOST_PRIMITIVES
 
 
 def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float, float]:

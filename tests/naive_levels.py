@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from npusim.cost.tables import Order
+from npusim.cost.lowering.tables import Order
 
 
 def touched(use: Any) -> dict[str, float]:

@@ -1,5 +1,5 @@
-"""Twin of `npusim.cost.search` and `npusim.cost.tiling`: every way to cut a product, all counts, no
-cleverness.
+"""Twin of `npusim.cost.tilings.search` and `npusim.cost.tilings.tiling`: every way to cut a product, all
+counts, no cleverness.
 
 All tables are NumPy arrays over (row blocks, column blocks, chunks), counted 1, 2, 3 ... up to single
 register tiles.
@@ -13,7 +13,7 @@ import naive_dma as dma
 import naive_dpu
 import numpy as np
 
-from npusim.cost.tables import DpuOperation, Order, Split
+from npusim.cost.lowering.tables import DpuOperation, Order, Split
 
 Choice = SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Twin of `npusim.cost.search`: every way to fetch each block of a stored triangle once."""
+"""Twin of `npusim.cost.tilings.search`: every way to fetch each block of a stored triangle once."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import naive_dma as dma
 import naive_dpu
 from naive_products import Choice, at_rate, overlapped, tiles_and_share
 
-from npusim.cost.tables import Order, Split
+from npusim.cost.lowering.tables import Order, Split
 
 
 def choices_once(arch: Any, op: Any) -> list[Choice]:

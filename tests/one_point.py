@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.evaluation import evaluate_plans
-from npusim.cost.plans import plan_table
+from npusim.cost.batch.evaluation import evaluate_plans
+from npusim.cost.lowering.plans import plan_table
 
 
 def evaluate(row: Any, ops: Any, results: Any, total: Any, nests: Any = None) -> None:

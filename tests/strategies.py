@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from npusim.arch import Soc, load_soc, soc_names
-from npusim.cost.design_point import arch_row
-from npusim.cost.plans import operators_of
-from npusim.cost.tables import DpuOperation, Unit, empty_ops
+from npusim.cost.lowering.plans import operators_of
+from npusim.cost.lowering.tables import DpuOperation, Unit, empty_ops
+from npusim.cost.machine.design_point import arch_row
 from npusim.graph import Editor, Graph
 from npusim.mapping import Run, plan_tables
 from npusim.ops import DType, Role, Storage

@@ -13,9 +13,7 @@ from npusim import estimate
 from npusim.arch import load_soc
 from npusim.arch.array import LOOPS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
 from npusim.cost import Unit, operator_costs
-from npusim.cost.arrays.allocation import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW
-from npusim.cost.arrays.mapper import best_order, mapped_order
-from npusim.cost.arrays.nest import (
+from npusim.cost.machine.spatial_array import (
     INPUTS,
     OUTPUTS,
     WEIGHTS,
@@ -25,7 +23,9 @@ from npusim.cost.arrays.nest import (
     operand_elements,
     unroll,
 )
-from npusim.cost.arrays.timing import covered_cycles, new_transfers
+from npusim.cost.units.arrays.allocation import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW
+from npusim.cost.units.arrays.mapper import best_order, mapped_order
+from npusim.cost.units.arrays.timing import covered_cycles, new_transfers
 from npusim.errors import ConfigError
 from npusim.scenario import Scenario
 from tests.naive_arrays import LOOPS as SHORT

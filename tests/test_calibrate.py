@@ -204,9 +204,9 @@ class TestDspForms:
     @settings(max_examples=60)
     @given(st.sampled_from(sorted(LOOPS)), st.data())
     def test_the_fit_s_equation_is_the_cost_model_s(self, name, data):
-        from npusim.cost.dsp import dsp_kernel_cycles
-        from npusim.cost.execution import fill_numbers
-        from npusim.cost.tables import DSP_KERNEL_DTYPE
+        from npusim.cost.lowering.execution import fill_numbers
+        from npusim.cost.lowering.tables import DSP_KERNEL_DTYPE
+        from npusim.cost.units.dsp import dsp_kernel_cycles
 
         form = LOOPS[name]
         numbers = {key: data.draw(st.floats(0.5, 50.0), label=key) for key in form.numbers}
@@ -313,9 +313,9 @@ def _shipped_kernels():
 @pytest.fixture(scope="module")
 def seconds():
     """Return cycles of every shipped kernel for some shapes: rows down, lengths across."""
-    from npusim.cost.dsp import dsp_kernel_cycles
-    from npusim.cost.execution import fill_numbers
-    from npusim.cost.tables import DSP_KERNEL_DTYPE
+    from npusim.cost.lowering.execution import fill_numbers
+    from npusim.cost.lowering.tables import DSP_KERNEL_DTYPE
+    from npusim.cost.units.dsp import dsp_kernel_cycles
 
     rows = [1.0, 2.0, 16.0, 31.0, 32.0, 33.0, 255.0, 1024.0, 16383.0, 16384.0, 50_000.0]
     lengths = [1.0, 2.0, 15.0, 16.0, 31.0, 33.0, 64.0, 255.0, 256.0, 1023.0, 1024.0, 5000.0]

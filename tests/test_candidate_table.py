@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 import npusim
-from npusim.cost.arrays.mapper import no_known_tiles
-from npusim.cost.candidates import CANDIDATE_DTYPE, KEYS, is_dominated
-from npusim.cost.design_point import arch_row
-from npusim.cost.kernels import VARIABLE, plain_kernels
-from npusim.cost.products import SRAM_RANGES
-from npusim.cost.rates import LOWER, READ, TILE_SRAM, UPPER
-from npusim.cost.search import search_operator
-from npusim.cost.tables import DpuOperation, Unit, empty_ops
-from npusim.cost.totals import rates_at_point
+from npusim.compiling.kernels import VARIABLE, plain_kernels
+from npusim.cost.batch.totals import rates_at_point
+from npusim.cost.lowering.tables import DpuOperation, Unit, empty_ops
+from npusim.cost.machine.design_point import arch_row
+from npusim.cost.tilings.candidates import KEYS, is_dominated
+from npusim.cost.tilings.products import SRAM_RANGES
+from npusim.cost.tilings.search import search_operator
+from npusim.cost.units.arrays.mapper import no_known_tiles
+from npusim.cost.units.needs import CANDIDATE_DTYPE
+from npusim.cost.units.rates import LOWER, READ, TILE_SRAM, UPPER
 
 SPACE = {
     "schema": "npusim.space/1", "workload": "resnet-50", "soc": "core-ultra-series2", "keep": "pareto",

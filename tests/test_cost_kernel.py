@@ -18,15 +18,15 @@ from one_point import evaluate
 from strategies import convolutions, graphs, machines, runs, soc_with, tight_convolutions, tight_products
 
 from npusim import estimate
-from npusim.cost.design_batch import points_in_groups
-from npusim.cost.design_point import arch_row
-from npusim.cost.dsp import dsp_operator_s
-from npusim.cost.evaluation import evaluate_points
-from npusim.cost.plans import plan_table
-from npusim.cost.rates import CMX2DDR, DDR2CMX, dma_latency_s, dma_transfer_s, sram_copy_s
-from npusim.cost.search import _triangle_cycles
-from npusim.cost.tables import DSP_KERNEL_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, Split, Unit
-from npusim.cost.tiling import tile_share
+from npusim.cost.batch.design_batch import points_in_groups
+from npusim.cost.batch.evaluation import evaluate_points
+from npusim.cost.lowering.plans import plan_table
+from npusim.cost.lowering.tables import DSP_KERNEL_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, Split, Unit
+from npusim.cost.machine.design_point import arch_row
+from npusim.cost.tilings.search import _triangle_cycles
+from npusim.cost.tilings.tiling import tile_share
+from npusim.cost.units.dsp import dsp_operator_s
+from npusim.cost.units.rates import CMX2DDR, DDR2CMX, dma_latency_s, dma_transfer_s, sram_copy_s
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.mapping import Mapped, Run, map_graph

@@ -15,10 +15,10 @@ from strategies import Machine, convolutions, graphs, machines, runs, tight_conv
 
 from npusim import estimate, load_workload
 from npusim.arch import load_soc
-from npusim.cost.design_point import arch_row
-from npusim.cost.plan_costs import contention_interval_s
-from npusim.cost.rates import TOLERANCE
-from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
+from npusim.cost.lowering.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
+from npusim.cost.machine.design_point import arch_row
+from npusim.cost.network.plan_costs import contention_interval_s
+from npusim.cost.units.rates import TOLERANCE
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, Run, map_graph

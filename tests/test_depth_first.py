@@ -13,8 +13,8 @@ from test_event import check_bounds, check_conservation, check_exclusiveness
 from test_plan_table import check_every_plan
 
 from npusim import estimate
-from npusim.cost.bands import band_bytes
-from npusim.cost.liveness import roots
+from npusim.cost.lowering.bands import band_bytes
+from npusim.cost.lowering.liveness import roots
 from npusim.engines.event import run_events
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph

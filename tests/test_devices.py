@@ -12,8 +12,8 @@ from strategies import graphs
 import npusim
 from npusim.arch import Soc, load_soc
 from npusim.config import dump_model
-from npusim.cost.design_point import arch_row
-from npusim.cost.rates import TOLERANCE
+from npusim.cost.machine.design_point import arch_row
+from npusim.cost.units.rates import TOLERANCE
 from npusim.errors import ConfigError, InfeasibleError, UnknownNameError
 from npusim.graph import Editor, Graph
 from npusim.mapping import Run, map_graph

@@ -12,8 +12,8 @@ from naive_dpu import DENSE
 from naive_records import record
 
 from npusim.arch import load_soc
-from npusim.cost.design_point import arch_row
-from npusim.cost.grid import (
+from npusim.cost.machine.design_point import arch_row
+from npusim.cost.units.grid import (
     DpuWorkload,
     conv_cycles,
     depthwise_cycles,

@@ -13,9 +13,9 @@ from naive_event import Clock, SharedMemory, Timer
 from strategies import Machine, convolutions, graphs, machines, runs
 
 from npusim.arch import load_soc
-from npusim.cost.kernels import plain_kernels
-from npusim.cost.liveness import Liveness
-from npusim.cost.tables import Unit
+from npusim.compiling.kernels import plain_kernels
+from npusim.cost.lowering.liveness import Liveness
+from npusim.cost.lowering.tables import Unit
 from npusim.engines.event import event_estimate, run_events
 from npusim.engines.event.build import build_program, fused_chains, resident_tensors
 from npusim.engines.event.jobs import apportion, blocks

@@ -8,9 +8,9 @@ from spaces import MIXED, QUICK, changed, estimated
 
 from npusim.arch import load_soc, with_overrides
 from npusim.config import valid_paths
-from npusim.cost.design_point import arch_row
-from npusim.cost.rates import RATES, TILE_SRAM, clear_rate_bounds
-from npusim.cost.search import search_rows
+from npusim.cost.machine.design_point import arch_row
+from npusim.cost.tilings.search import search_rows
+from npusim.cost.units.rates import RATES, TILE_SRAM, clear_rate_bounds
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.explore.campaign import Campaign
 from npusim.explore.spaces import load_space, parse_keep, space_names

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from strategies import graphs, machines
 
 from npusim.arch import load_soc
-from npusim.cost.plans import Group
-from npusim.cost.tables import Unit
+from npusim.cost.lowering.plans import Group
+from npusim.cost.lowering.tables import Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor
 from npusim.mapping import Run, map_graph

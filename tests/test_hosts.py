@@ -14,10 +14,11 @@ import npusim
 from npusim.arch import load_soc, with_overrides
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
 from npusim.calibration.network_fits import HostFit, host_fit
-from npusim.cost.design_point import arch_row
-from npusim.cost.execution import execution_of
-from npusim.cost.hosts import DramRates, cost_host, derive_host, host_waits_s
-from npusim.cost.tables import HostFormat, Unit, empty_ops
+from npusim.cost.lowering.execution import execution_of
+from npusim.cost.lowering.tables import Unit, empty_ops
+from npusim.cost.machine.design_point import arch_row
+from npusim.cost.machine.hosts import DramRates, HostFormat, derive_host
+from npusim.cost.units.hosts import cost_host, host_waits_s
 from npusim.errors import ConfigError
 from npusim.graph.editor import Editor
 from npusim.mapping import Run, map_graph

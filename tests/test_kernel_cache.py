@@ -15,9 +15,9 @@ from npusim.locate import resource
 SCRIPT = """
 import sys
 import numpy as np
-from npusim.cost.architecture import ARCH_DTYPE
-from npusim.cost.notice import tell_once
-from npusim.cost.rates import GAP, RATES, fill_rates
+from npusim.cost.machine.architecture import ARCH_DTYPE
+from npusim.compiling.notice import tell_once
+from npusim.cost.units.rates import GAP, RATES, fill_rates
 
 tell_once(lambda: print("compiling", file=sys.stderr))
 arch, rates = np.ones(1, ARCH_DTYPE)[0], np.zeros((1, RATES, 1))
@@ -149,7 +149,7 @@ def flipped(data: bytes) -> bytes:
 FROM_ARCHIVE = """
 import os
 os.environ["NUMBA_DEBUG_CACHE"] = "1"
-from npusim.cost import kernels
+from npusim.compiling import kernels
 if kernels._processor() != kernels._LEVEL:
     raise SystemExit(77)
 import sys

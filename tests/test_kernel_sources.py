@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import npusim
-from npusim.cost.kernels import start_threads, thread_count
+from npusim.compiling.kernels import start_threads, thread_count
 
 NUMBERS = {"None", "float", "int", "bool", "tuple[float, float]", "tuple[float, float, float]"}
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import npusim
-from npusim.cost.kernels import VARIABLE
+from npusim.compiling.kernels import VARIABLE
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 import npusim
 from npusim.arch import load_soc, with_overrides
-from npusim.cost import rates as cost_rates
-from npusim.cost.architecture import ARCH_DTYPE
-from npusim.cost.candidates import CANDIDATE_DTYPE
-from npusim.cost.levels import (
+from npusim.cost.lowering.liveness import Use, bytes_between
+from npusim.cost.lowering.tables import DpuOperation, Order, Unit, empty_ops
+from npusim.cost.machine.architecture import ARCH_DTYPE
+from npusim.cost.tilings.tiling import Tiling
+from npusim.cost.tilings.tiling_needs import fill_needs
+from npusim.cost.units import rates as cost_rates
+from npusim.cost.units.levels import (
     LEVELS,
     SERVED_DTYPE,
     assume_all_repeats_served,
@@ -23,11 +26,8 @@ from npusim.cost.levels import (
     repeats_of_weights,
     share_held,
 )
-from npusim.cost.liveness import Use, bytes_between
-from npusim.cost.needs import fill_needs
-from npusim.cost.resources import LEVEL_READ_BYTES, READ_BYTES
-from npusim.cost.tables import DpuOperation, Order, Unit, empty_ops
-from npusim.cost.tiling import Tiling, halo_factor
+from npusim.cost.units.needs import CANDIDATE_DTYPE, halo_factor
+from npusim.cost.units.resources import LEVEL_READ_BYTES, READ_BYTES
 from npusim.engines.analytical import estimate as run
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Editor
@@ -310,7 +310,7 @@ BETTER = {
     "latency": ("2us", "100ns", "1ns"),
 }
 LARGEST_RISE = 1.001
-"""`npusim.cost.rates.SERVED_TOLERANCE`."""
+"""`npusim.cost.units.rates.SERVED_TOLERANCE`."""
 
 
 @given(TWO_OPERATORS, MACHINES, st.sampled_from(list(BETTER)), st.data())

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from strategies import Machine, graphs, machines, runs
 
 from npusim.arch import load_soc
-from npusim.cost.plans import Plan
-from npusim.cost.tables import Unit
+from npusim.cost.lowering.plans import Plan
+from npusim.cost.lowering.tables import Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.mapping import Run, map_graph, plan_tables

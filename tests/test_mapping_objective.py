@@ -15,7 +15,7 @@ from strategies import tight_convolutions, tight_products
 
 import npusim
 from npusim.arch.npu import MAPPING_OBJECTIVES
-from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
+from npusim.cost.lowering.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.explore.campaign import campaign_of
 from npusim.explore.spaces import load_space
 

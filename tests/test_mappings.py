@@ -16,10 +16,10 @@ from strategies import tight_convolutions, tight_products
 
 import npusim
 from npusim.cli.program import run
-from npusim.cost.kernels import plain_kernels
-from npusim.cost.nests import least_sram_bytes, nest_of
-from npusim.cost.rates import TOLERANCE
-from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Order
+from npusim.compiling.kernels import plain_kernels
+from npusim.cost.batch.nests import least_sram_bytes, nest_of
+from npusim.cost.lowering.tables import RESULT_DTYPE, TOTAL_DTYPE, Order
+from npusim.cost.units.rates import TOLERANCE
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.mapping import FORMATS, mapping_file, product_nests
 from npusim.scenario import Scenario

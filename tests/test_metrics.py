@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import npusim
-from npusim.cost.tables import TOTAL_DTYPE
+from npusim.cost.lowering.tables import TOTAL_DTYPE
 from npusim.engines import Estimate
 from npusim.explore.fronts import select_objectives
 from npusim.metrics import METRICS, Metric, metrics_in, objectives, unit_of

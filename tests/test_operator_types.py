@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import npusim
-from npusim.cost.execution import Execution, execution_of
+from npusim.cost.lowering.execution import Execution, execution_of
 from npusim.errors import GraphError, NpusimError
 from npusim.frontends.openvino_ir import graph_of_model
 from npusim.graph import Editor, Graph
 from npusim.ops import OPERATORS, DType, Family, Int8Use, OpType, RowUse, Settings, WorkClass, op_type
 
 PACKAGE = """
-from npusim.cost.execution import Execution
+from npusim.cost.lowering.execution import Execution
 from npusim.ops import Family, Int8Use, OpType, RowUse, Settings
 from npusim.ops.catalogue import unchanged
 from npusim.ops.operator import element_work

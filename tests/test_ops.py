@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npusim.cost.execution import execution_of
+from npusim.cost.lowering.execution import execution_of
 from npusim.errors import ShapeError, UnknownNameError
 from npusim.ops import OPERATORS, DType, Family, Operator, Storage, Tensor, Work, op_type, stored_bytes
 

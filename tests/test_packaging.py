@@ -186,7 +186,7 @@ def test_a_kernel_of_the_wheel_is_compiled_in_an_empty_environment(
     empty_environment: Path, tmp_path: Path
 ) -> None:
     code = (
-        "from npusim.cost.rates import overlapped_s as kernel\n"
+        "from npusim.cost.units.rates import overlapped_s as kernel\n"
         "numbers = 3.0, 2.0, 0.5, 0.0\n"
         "print(kernel(*numbers) == kernel.py_func(*numbers), len(kernel.dispatcher.signatures))"
     )

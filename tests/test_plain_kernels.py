@@ -17,15 +17,15 @@ from one_point import evaluate
 from strategies import convolutions, graphs, machines, runs, tight_convolutions, tight_products
 
 import npusim
-from npusim.cost.evaluation import (
+from npusim.compiling.kernels import SHIPPED, VARIABLE, Kernel, compiled, compiled_or_plain, plain_kernels
+from npusim.cost.batch.evaluation import (
     _cost_chosen,
     _evaluate_group,
     _search_group,
     _served_search,
     operator_costs,
 )
-from npusim.cost.kernels import SHIPPED, VARIABLE, Kernel, compiled, compiled_or_plain, plain_kernels
-from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
+from npusim.cost.lowering.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.errors import InfeasibleError
 from npusim.mapping import Run, map_graph
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from strategies import graphs, machines
 
 from npusim.arch import load_soc
-from npusim.cost.design_point import arch_row
-from npusim.cost.evaluation import evaluate_plans
-from npusim.cost.lowering import lower
-from npusim.cost.plans import Decisions, operators_of, plan_table
-from npusim.cost.tables import OP_DTYPE, TOTAL_DTYPE
+from npusim.cost.batch.evaluation import evaluate_plans
+from npusim.cost.lowering.lowering import lower
+from npusim.cost.lowering.plans import Decisions, operators_of, plan_table
+from npusim.cost.lowering.tables import OP_DTYPE, TOTAL_DTYPE
+from npusim.cost.machine.design_point import arch_row
 from npusim.graph import Editor, Graph
 from npusim.mapping.mapped import PlanTables, plan_tables
 from npusim.techniques import apply

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import npusim
 from npusim.arch import load_soc, soc_names, with_overrides
-from npusim.cost.design_point import arch_row
-from npusim.cost.hosts import cost_host, host_energy_j
-from npusim.cost.tables import Unit, empty_ops
+from npusim.cost.lowering.tables import Unit, empty_ops
+from npusim.cost.machine.design_point import arch_row
+from npusim.cost.units.hosts import cost_host, host_energy_j
 from npusim.errors import ConfigError
 from tests.naive_hosts import beyond_idle_w
 

@@ -12,12 +12,12 @@ from spaces import QUICK, changed
 from strategies import Machine
 
 from npusim import estimate
-from npusim.cost.architecture import ARCH_DTYPE
-from npusim.cost.kernels import plain_kernels
-from npusim.cost.plans import plan_table
-from npusim.cost.prefetch import TRANSFER_DTYPE, new_prefetch, schedule
-from npusim.cost.tables import Unit, empty_ops
-from npusim.cost.terms import new_terms
+from npusim.compiling.kernels import plain_kernels
+from npusim.cost.lowering.plans import plan_table
+from npusim.cost.lowering.tables import Unit, empty_ops
+from npusim.cost.machine.architecture import ARCH_DTYPE
+from npusim.cost.network.prefetch import TRANSFER_DTYPE, new_prefetch, schedule
+from npusim.cost.network.terms import new_terms
 from npusim.engines.estimate import Estimate
 from npusim.explore.campaign import campaign_of
 from npusim.explore.query import query

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from npusim.arch.dpu import DpuModel
+from npusim.compiling.records import Bytes, Vector, columns_of, dtype_of, fields_of
 from npusim.config.loading import field_descriptions
-from npusim.cost.architecture import ARCH_DTYPE, ArchRecord
-from npusim.cost.candidates import CandidateRecord
-from npusim.cost.grid import DpuWorkload
-from npusim.cost.hosts import HostRecord
-from npusim.cost.records import Bytes, Vector, columns_of, dtype_of, fields_of
-from npusim.cost.tables import DspKernelRecord, OpRecord, ResultRecord
+from npusim.cost.lowering.tables import DspKernelRecord, OpRecord, ResultRecord
+from npusim.cost.machine.architecture import ARCH_DTYPE, ArchRecord
+from npusim.cost.machine.hosts import HostRecord
+from npusim.cost.units.grid import DpuWorkload
+from npusim.cost.units.needs import CandidateRecord
 
 RECORDS = (ArchRecord, OpRecord, ResultRecord, CandidateRecord, HostRecord, DspKernelRecord)
 

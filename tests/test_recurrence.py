@@ -11,7 +11,7 @@ from one_point import evaluate
 from strategies import tight_products
 
 import npusim
-from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
+from npusim.cost.lowering.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.errors import ShapeError
 from npusim.graph import Graph
 

@@ -1,4 +1,4 @@
-"""The kernels reduce needs of operators to seconds and joules by the laws of `npusim.cost.reference`."""
+"""The kernels reduce needs of operators to seconds and joules by `npusim.cost.network.reference`."""
 
 from typing import Any
 
@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from strategies import graphs, machines
 
 from npusim import load_soc
-from npusim.cost.architecture import MAC_FORMATS
-from npusim.cost.candidates import refills
-from npusim.cost.evaluation import evaluate_plans
-from npusim.cost.levels import add_candidate_demands
-from npusim.cost.plans import operators_of, rows_under
-from npusim.cost.rates import BUFFER, PAGE_WALK, QUICK_COPY, READ_WAIT, TILE_SRAM, WRITE_WAIT
-from npusim.cost.reference import Needs, Prices, network, operator_j, operator_s
-from npusim.cost.resources import (
+from npusim.cost.batch.evaluation import evaluate_plans
+from npusim.cost.lowering.plans import operators_of, rows_under
+from npusim.cost.lowering.tables import Unit
+from npusim.cost.machine.architecture import MAC_FORMATS
+from npusim.cost.network.reference import Needs, Prices, network, operator_j, operator_s
+from npusim.cost.units.levels import add_candidate_demands
+from npusim.cost.units.needs import refills
+from npusim.cost.units.rates import BUFFER, PAGE_WALK, QUICK_COPY, READ_WAIT, TILE_SRAM, WRITE_WAIT
+from npusim.cost.units.resources import (
     COUNT,
     LEVELS,
     PLACE_OF,
@@ -24,7 +25,6 @@ from npusim.cost.resources import (
     add_operator_demand,
     dsp_lane_cycles,
 )
-from npusim.cost.tables import Unit
 from npusim.mapping import Run, plan_tables
 from npusim.techniques import apply
 from npusim.workloads import load_workload

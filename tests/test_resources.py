@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from npusim.cost.architecture import MAC_FORMATS
-from npusim.cost.candidates import CANDIDATE_DTYPE, CANDIDATE_SIZE
-from npusim.cost.rates import COPY, CYCLE, GAP, MACHINE_RATES, RATES, READ, WRITE
-from npusim.cost.resources import BODY, MACS, PLACE_OF, RESOURCES, Server
+from npusim.cost.machine.architecture import MAC_FORMATS
+from npusim.cost.units.needs import CANDIDATE_DTYPE, CANDIDATE_SIZE
+from npusim.cost.units.rates import COPY, CYCLE, GAP, MACHINE_RATES, RATES, READ, WRITE
+from npusim.cost.units.resources import BODY, MACS, PLACE_OF, RESOURCES, Server
 
 
 def test_the_first_columns_of_a_candidate_are_its_resources_in_their_order():

@@ -5,7 +5,7 @@ import pytest
 
 from npusim import estimate, load_soc, load_workload
 from npusim.arch import Soc
-from npusim.cost.liveness import roots
+from npusim.cost.lowering.liveness import roots
 from npusim.graph import Editor, Graph
 from npusim.mapping.fusion import fuse, row_fusable
 from npusim.mapping.mapped import Run, map_placed

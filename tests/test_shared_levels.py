@@ -13,9 +13,9 @@ from test_levels import LEVEL
 import npusim
 from npusim.arch import load_soc, with_overrides
 from npusim.config import dump_model
-from npusim.cost.architecture import ARCH_DTYPE
-from npusim.cost.levels import SERVED_DTYPE, fill_served
-from npusim.cost.tables import empty_ops
+from npusim.cost.lowering.tables import empty_ops
+from npusim.cost.machine.architecture import ARCH_DTYPE
+from npusim.cost.units.levels import SERVED_DTYPE, fill_served
 from npusim.engines.event import run_events
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import simulate, transfer_rates

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import convolutions, graphs
 
-from npusim.cost.design_batch import POINTS, points_in_groups
-from npusim.cost.evaluation import SHARED_SEARCH, evaluate_points
-from npusim.cost.rates import BLOCK
-from npusim.cost.tables import TOTAL_DTYPE
+from npusim.cost.batch.design_batch import POINTS, points_in_groups
+from npusim.cost.batch.evaluation import SHARED_SEARCH, evaluate_points
+from npusim.cost.lowering.tables import TOTAL_DTYPE
+from npusim.cost.units.rates import BLOCK
 from npusim.explore.campaign import Campaign
 from npusim.explore.fronts import keep_points
 from npusim.explore.points import in_boxes

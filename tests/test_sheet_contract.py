@@ -12,7 +12,7 @@ from npusim.arch.dsp import known_kernels
 from npusim.arch.loading import soc_file, standalone
 from npusim.cli.program import run
 from npusim.config import SET_BY_YOU, schema_of
-from npusim.cost.execution import execution_of, kernel_of
+from npusim.cost.lowering.execution import execution_of, kernel_of
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.store import read_manifest
 from npusim.explore.sweep import sweep

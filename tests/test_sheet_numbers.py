@@ -17,7 +17,7 @@ from npusim.arch.loading import soc_file
 from npusim.config import Override, parse_override
 from npusim.config.overrides import field_key
 from npusim.config.reading import read_yaml
-from npusim.cost.execution import SPELLINGS, execution_of
+from npusim.cost.lowering.execution import SPELLINGS, execution_of
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Editor, Graph

@@ -14,8 +14,8 @@ from npusim.arch import load_soc, soc_names, with_overrides
 from npusim.arch.silicon import process_named, sram_laws
 from npusim.calibration.memory_fit import held_out, is_consistent
 from npusim.cost import law_column, sram_law
-from npusim.cost.design_point import arch_row
-from npusim.cost.silicon import clock_at, supply_voltage
+from npusim.cost.machine.design_point import arch_row
+from npusim.cost.machine.silicon import clock_at, supply_voltage
 from npusim.errors import ConfigError
 from npusim.explore import pareto
 from npusim.explore.axes import axes_without_cost, resolve_axes

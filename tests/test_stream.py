@@ -16,7 +16,7 @@ from npusim import estimate, stream
 from npusim.arch import load_soc
 from npusim.arch.loading import load_toolchain
 from npusim.cli.program import run
-from npusim.cost.kernels import VARIABLE
+from npusim.compiling.kernels import VARIABLE
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.reporting.stream import stream_page
 from npusim.scenario import Scenario

@@ -318,7 +318,7 @@ def test_a_row_without_a_kernel_of_its_own_is_reported_as_unmodelled():
 
 
 def test_limits_of_the_dsp_suite_bind_every_operator_of_the_named_workloads_that_has_rows():
-    from npusim.cost.execution import SPELLINGS, execution_of
+    from npusim.cost.lowering.execution import SPELLINGS, execution_of
     from npusim.techniques import apply, variants
     from npusim.workloads import load_workload, workload_names
 

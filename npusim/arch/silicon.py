@@ -1,7 +1,7 @@
 """Silicon: costs of memories and other parts by size, and clocks by voltage (`configs/technology`).
 
 A data sheet states energies and areas at its own sizes, clock and voltage. The laws here say how these change
-away from there (`npusim.cost.silicon`), so an unmodified sheet keeps its numbers.
+away from there (`npusim.cost.machine.silicon`), so an unmodified sheet keeps its numbers.
 """
 
 from __future__ import annotations

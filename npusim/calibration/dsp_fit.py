@@ -1,6 +1,6 @@
 """Fit of the DSP libraries to the cost model's table: loops of kernels and ties between kernels.
 
-The equation of `npusim.cost.dsp` is linear in a kernel's numbers at given thresholds, so the fit is one
+The equation of `npusim.cost.units.dsp` is linear in a kernel's numbers at given thresholds, so the fit is one
 linear problem, polished on log error. Ties decide what the rows of a single kernel leave open.
 """
 

@@ -57,7 +57,8 @@ class LoweredNetwork:
     """One network on one kind of machine."""
 
     ops: Any
-    """Its `npusim.cost.plans.PlanTable`; None where the stack is not legal, or each point is mapped alone."""
+    """Its `npusim.cost.lowering.plans.PlanTable`; None where the stack is not legal, or each point is mapped
+    alone."""
     row: ArchRow
     """The machine as a design point before machine axes set their columns."""
     mapped_alone: tuple[Graph, Soc] | None = None

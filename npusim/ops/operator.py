@@ -1,7 +1,7 @@
 """Tensors, operators, their types and the amount of their work.
 
 A type is declared once, as an `OpType`; a missing trait is a TypeError at its declaration. How machines run a
-type (kernel names, support by a MAC grid) is in `npusim.cost.execution`.
+type (kernel names, support by a MAC grid) is in `npusim.cost.lowering.execution`.
 """
 
 from __future__ import annotations
@@ -377,7 +377,7 @@ class OpType:
     decides: bool | None = None
     """Whether it is control flow: values decide what is picked, where, or how much. None: as its family."""
     execution: object = None
-    """An `npusim.cost.execution.Execution`, how machines run it. None: that module lists it."""
+    """An `npusim.cost.lowering.execution.Execution`, how machines run it. None: that module lists it."""
 
     @property
     def known(self) -> bool:

@@ -285,7 +285,7 @@ class Operand:
 
 @dataclass(slots=True)
 class Prefetch:
-    """Weights of an operator that the DMA engines fetch during an earlier one (`npusim.cost.prefetch`)."""
+    """Weights that the DMA engines fetch during an earlier operator (`npusim.cost.network.prefetch`)."""
 
     operator: int
     """Operator that uses them."""

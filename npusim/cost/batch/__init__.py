@@ -1,0 +1,1 @@
+"""Many design points at once: evaluation, reuse between points, lower bounds, totals."""

@@ -1,0 +1,1 @@
+"""From a mapped graph to the table of operators."""

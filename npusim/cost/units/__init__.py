@@ -1,0 +1,1 @@
+"""Equations of the units, one file each: grid, arrays, DSPs, DMA, memory levels, hosts."""
