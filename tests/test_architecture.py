@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +30,7 @@ def layers() -> list[set[str]]:
     """The floors of the import contract, lowest first, each as the set of the modules on it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = project["tool"]["importlinter"]["contracts"]
-    (floors,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    (floors,) = [contract["layers"] for contract in contracts if contract.get("containers") == ["npusim"]]
     return [set(re.findall(r"\w+", floor)) for floor in reversed(floors)]
 
 
@@ -99,3 +101,16 @@ def test_the_documented_floors_are_those_of_the_code() -> None:
         assert max(order[m] for m in lower) < min(order[m] for m in higher), (
             f"{lower} is documented below {higher}"
         )
+
+
+def test_the_documented_counts_are_those_of_the_code() -> None:
+    """Files exactly, code lines to the nearest hundred: `python scripts/size.py` prints both."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    stated = re.search(r"`npusim/` has ([\d,]+) files and ([\d,]+) code lines", page)
+    assert stated is not None
+    files, lines = (int(number.replace(",", "")) for number in stated.groups())
+    printed = subprocess.run(
+        [sys.executable, "scripts/size.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    counted = printed.splitlines()[-1].split()
+    assert (files, lines) == (int(counted[1]), round(int(counted[3]), -2))
