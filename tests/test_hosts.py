@@ -13,7 +13,7 @@ from naive_records import record
 import npusim
 from npusim.arch import load_soc, with_overrides
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
-from npusim.calibration.network_fits import HostFit, host_fit
+from npusim.calibration.network_fits import HostFit
 from npusim.cost.lowering.execution import execution_of
 from npusim.cost.lowering.tables import Unit, empty_ops
 from npusim.cost.machine.design_point import arch_row
@@ -409,7 +409,7 @@ def test_the_element_rate_divides_cycles_of_elements_and_rows(rate):
 
 # ----------------------------------------------------------------------------------------- published networks
 def test_the_fit_to_published_networks_finds_numbers_that_made_the_figures():
-    shipped = host_fit("gpu")
+    shipped = HostFit("gpu")
     truth = {number.name: number.start for number in shipped.free}
     made = shipped.predicted(truth)
     rows = [replace(row, value=value) for row, value in zip(shipped.rows, made.tolist(), strict=True)]
@@ -418,7 +418,7 @@ def test_the_fit_to_published_networks_finds_numbers_that_made_the_figures():
 
 
 def test_a_network_left_out_has_no_part_in_its_own_prediction():
-    shipped = host_fit("gpu")
+    shipped = HostFit("gpu")
     network = shipped.rows[0].workload
     spoilt = [replace(row, value=row.value * (7 if row.workload == network else 1)) for row in shipped.rows]
     found = HostFit("gpu", spoilt).solve(without=network).values

@@ -74,7 +74,7 @@ def test_a_changed_callee_is_noticed_and_the_cache_is_where_the_variable_says(co
     assert before != 42.0
     assert compiled(tmp_path / "cache") and not compiled(copy)
     assert answer(start(copy, **cache)) == (before, 1)
-    with (copy / "npusim" / "cost" / "rates.py").open("a", encoding="utf-8") as source:
+    with (copy / "npusim" / "cost" / "units" / "rates.py").open("a", encoding="utf-8") as source:
         source.write(CALLEE)
     after, hits = answer(start(copy, **cache))
     assert (after, hits) == (42.0, 0)

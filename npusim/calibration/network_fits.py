@@ -5,7 +5,7 @@ Each figure is also predicted by fits without its class of networks, its machine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -29,8 +29,8 @@ from npusim.validation.suite import Suite, load_suite
 class HostFit(FiguresFit):
     """A device's published rows, and the fit to them; networks are left out in turn."""
 
-    def __init__(self, device: str) -> None:
-        published, _ = published_rows(resource("validate", "figures", HOST_FIGURES))
+    def __init__(self, device: str, rows: Sequence[MeasuredRow] | None = None) -> None:
+        published = rows or published_rows(resource("validate", "figures", HOST_FIGURES))[0]
         rows, plan = [row for row in published if row.device == device], load_plan("hosts", FitPlan)
         labels = [f"{row.workload} {row.precision} {row.hint}" for row in rows]
         networks, units = [row.workload for row in rows], ["s" if row.is_time else "" for row in rows]

@@ -1,4 +1,4 @@
-"""Depth-first fusion: which runs of layers on images are fused into segments (`npusim.cost.lowering.bands`).
+"""Depth-first fusion: which runs of layers on images become segments (`npusim.cost.lowering.bands`).
 
 A *run* is a chain of operators of the MAC grid on one image, each the only reader of the result before.
 Operators of DSPs, DMA and hosts end it, and so do transposed convolutions, global poolings and groups of

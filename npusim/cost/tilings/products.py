@@ -1,6 +1,4 @@
-"""Search over splits, modes, orders and tilings of products and convolutions
-(`npusim.cost.tilings.tiling`).
-"""
+"""Search over splits, modes, orders and tilings of products and convolutions."""
 
 from __future__ import annotations
 
