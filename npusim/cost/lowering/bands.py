@@ -52,14 +52,14 @@ def shared_lines(graph: Graph, reader: Operator) -> tuple[float, float]:
 
 
 def band_bytes(graph: Graph, name: str, bands: float) -> BandBytes:
-    """Return the SRAM of an image that passes in bands: a band, and what its reader's windows share."""
+    """Return the SRAM of the largest band of an image, with the rows that its reader's windows share."""
     tensor, (reader, *_) = graph.tensors[name], graph.readers(name)
     _, _, rows, columns = tensor.shape
+    made_rows = rows_of_band(rows, bands)
     read_rows = rows_of_band(graph.tensors[reader.outputs[0]].shape[2], bands) * graph.work(reader).stride_h
     shared_rows, shared_columns = shared_lines(graph, reader)
-    band_rows = min(rows, max(rows_of_band(rows, bands), read_rows) + shared_rows)
-    spread = tensor.bytes * band_rows / rows
-    return BandBytes(spread, spread * min(columns, shared_columns) / columns)
+    size = tensor.bytes * min(rows, max(made_rows, read_rows) + shared_rows) / rows
+    return BandBytes(spread=size, copied=size * min(columns, shared_columns) / columns)
 
 
 def in_bands(table: Any, bands: Mapping[int, int]) -> Any:

@@ -377,6 +377,7 @@ class Liveness:
         return chain[-1] if chain else index
 
     def _add(self, columns: dict[str, list[float]], device: str, name: str, size: float) -> None:
+        """Add bytes at each group of a device's column, from a tensor's first use there to its last."""
         begin, end = self._span[name][device]
         column = columns[device]
         for i in range(begin, end + 1):

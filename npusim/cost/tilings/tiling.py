@@ -303,7 +303,7 @@ def transposing_factor(arch: ArchRecord, op: OpRecord) -> float:
 def tile_cycles(
     arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int, piece: TilePart
 ) -> float:
-    """Return the cycles of the MAC grid for the share of a tile of one product or image of a batch."""
+    """Return the cycles of the MAC grid for a tile's share of one product or image, in one MPE mode."""
     if op.dpu_operation == _MATMUL:
         work = tile_workload(op, rows, 1.0, channels, True)
         return matmul_mode_cycles(arch, work, mode) * transposing_factor(arch, op)
@@ -311,9 +311,10 @@ def tile_cycles(
     cycles = conv_cycles(arch, work, mode)
     if not piece.is_fine:
         return cycles
-    count = piece.strips * np.ceil(rows / piece.grid_rows) * np.ceil(channels / piece.grid_channels)
-    start = startup_cycles(arch, 1.0)
-    return float(start + count * (cycles - start))
+    # Pieces follow each other without a pause: the start-up counts once.
+    pieces = piece.strips * np.ceil(rows / piece.grid_rows) * np.ceil(channels / piece.grid_channels)
+    startup = startup_cycles(arch, 1.0)
+    return float(startup + pieces * (cycles - startup))
 
 
 @compiled

@@ -84,19 +84,19 @@ class _Emission:
 
         Rows are proportional to work. A chain may be thousands of operators long, so there is no recursion.
         """
-        unfinished = [(self, self._place(share))]
+        unfinished = [(self, self._place(share))]  # each with its last step to write
         while unfinished:
-            emission, place = unfinished[-1]
+            emission, last = unfinished[-1]
             i = len(emission.results)
-            if i > place:
+            if i > last:
                 unfinished.pop()
                 continue
-            needed = [(p, p._place(emission.ends[i])) for p in emission.producers]
-            missing = next((pair for pair in needed if len(pair[0].results) <= pair[1]), None)
-            if missing:
-                unfinished.append(missing)
+            needed = [(producer, producer._place(emission.ends[i])) for producer in emission.producers]
+            unwritten = [(producer, step) for producer, step in needed if len(producer.results) <= step]
+            if unwritten:
+                unfinished.append(unwritten[0])
             else:
-                rows_ready = [task for producer, place in needed for task in producer.results[place]]
+                rows_ready = [task for producer, step in needed for task in producer.results[step]]
                 emission._step(i, emission.steps[i], rows_ready)
 
     def _place(self, share: float) -> int:
