@@ -12,7 +12,7 @@ from npusim.cost.batch.evaluation import evaluate_plans
 from npusim.cost.lowering.plans import operators_of, rows_under
 from npusim.cost.lowering.tables import Unit
 from npusim.cost.machine.architecture import MAC_FORMATS
-from npusim.cost.network.reference import Needs, Prices, network, operator_j, operator_s
+from npusim.cost.network.reference import Needs, UnitCosts, network, operator_j, operator_s
 from npusim.cost.units.levels import add_candidate_demands
 from npusim.cost.units.needs import refills
 from npusim.cost.units.rates import BUFFER, PAGE_WALK, QUICK_COPY, READ_WAIT, TILE_SRAM, WRITE_WAIT
@@ -30,11 +30,11 @@ from npusim.techniques import apply
 from npusim.workloads import load_workload
 
 TIMED = [resource.name for resource in RESOURCES if resource.server in (Server.GRID, Server.DMA)]
-"""Resources whose needs take time by `Prices.seconds`."""
+"""Resources whose needs take time by `UnitCosts.seconds`."""
 ALIKE = {"rel": 1e-9, "abs": 1e-18}
 
 
-def prices_of(work: Any, arch: Any, d: int) -> Prices:
+def unit_costs_of(work: Any, arch: Any, d: int) -> UnitCosts:
     """Return what a unit of each resource takes on a device at the only point that was evaluated."""
     rates = work.batch.rates[d, :, 0]
     joules = {f"{form}_macs": arch["mac_j"][i] for i, form in enumerate(MAC_FORMATS)}
@@ -42,7 +42,7 @@ def prices_of(work: Any, arch: Any, d: int) -> Prices:
     for k in range(LEVELS):
         joules[f"level{k}_read_bytes"] = arch["read_j"][k] + arch["write_j"][k]
         joules[f"level{k}_written_bytes"] = arch["write_j"][k]
-    return Prices(
+    return UnitCosts(
         seconds={name: rates[PLACE_OF[name]] for name in TIMED},
         joules=joules,
         sram_j_per_byte=arch["sram_j_per_byte"],
@@ -96,16 +96,16 @@ def is_compared(graph: Any, soc: Any) -> bool:
         return False
     device, steps = devices.pop(), {}
     arch = row[row.arrays[device]]
-    prices = prices_of(work, arch, device)
+    unit_costs = unit_costs_of(work, arch, device)
     for o, op in enumerate(ops):
         if op["unit"] == Unit.VIEW:
             continue
         needs = needs_of(work, arch, op, o, row_of[o])
-        assert results[o]["latency_s"] == pytest.approx(operator_s(needs, prices), **ALIKE)
-        assert results[o]["energy_j"] == pytest.approx(operator_j(needs, prices), **ALIKE)
+        assert results[o]["latency_s"] == pytest.approx(operator_s(needs, unit_costs), **ALIKE)
+        assert results[o]["energy_j"] == pytest.approx(operator_j(needs, unit_costs), **ALIKE)
         steps.setdefault(op["fused_chain"] or -1 - o, []).append(needs)
     launches_s = float((ops["launches"] * arch["launch_s"]).sum())
-    latency_s, energy_j = network([*steps.values()], prices, launches_s, row.shared["idle_w"])
+    latency_s, energy_j = network([*steps.values()], unit_costs, launches_s, row.shared["idle_w"])
     if row.shared["limit_w"] == 0.0:
         assert costs.total["latency_s"] == pytest.approx(latency_s, **ALIKE)
         assert costs.total["energy_j"] == pytest.approx(energy_j, **ALIKE)
