@@ -351,6 +351,7 @@ def _advised_buckets(buckets: Sequence[Buckets]) -> str:
 def _conclusion(
     plain: Variant | None, today: Variant, best: Variant, deployments: Sequence[Deployment]
 ) -> str:
+    """Say which stack to try, what a compiler's help would add, and which device to run it on."""
     text = "No technique that runs today makes it faster"
     if plain is None:
         text = f"Try {today.techniques}: the network as it is takes more memory than the machine has"
@@ -363,13 +364,18 @@ def _conclusion(
         text += f" (90 %: {factors(interval)})" if interval is not None else ""
     if best.techniques != today.techniques:
         text += f"; with a compiler's help {best.techniques} would give {_gain(best, today):.3g} times that"
-    possible = [each for each in deployments if each.is_advisable]
-    fastest = min(possible, key=lambda each: each.all_nodes_s or inf, default=None)
-    if fastest is not None and fastest.all_nodes_s is not None:
-        ratio = 1.0 / fastest.all_nodes_s / today.throughput_per_s
-        stack = "as it is" if fastest.techniques == NONE else f"with {fastest.techniques}"
-        whole = "" if fastest.runs == 1 else f" in {fastest.graph}"
-        if ratio >= _ADVISED:
-            text += f". Run it on the {fastest.device.upper()} {stack}{whole}: {factor(ratio)} the "
-            text += "throughput of that"
-    return f"{text}."
+    return f"{text}.{_advised_device(today, deployments)}"
+
+
+def _advised_device(today: Variant, deployments: Sequence[Deployment]) -> str:
+    """Return which device to run on, where that pays beyond the stack to try."""
+    advisable = [each for each in deployments if each.is_advisable]
+    fastest = min(advisable, key=lambda each: each.all_nodes_s or inf, default=None)
+    if fastest is None or fastest.all_nodes_s is None:
+        return ""
+    gain = 1.0 / fastest.all_nodes_s / today.throughput_per_s
+    if gain < _ADVISED:
+        return ""
+    stack = "as it is" if fastest.techniques == NONE else f"with {fastest.techniques}"
+    graph = "" if fastest.runs == 1 else f" in {fastest.graph}"
+    return f" Run it on the {fastest.device.upper()} {stack}{graph}: {factor(gain)} the throughput of that."

@@ -155,7 +155,7 @@ def _evaluate_group(
     totals: Any,
     plans: Ints,
 ) -> Work:
-    """Evaluate points `start` to `stop`, which share a search, batch by batch; return the work on the last.
+    """Evaluate points `start` to `stop`, which share a search, in batches; return the last batch's work.
 
     Each `thread` has its own incumbents. `totals`, array of TOTAL_DTYPE, and `plans` are written, at the
     places that the order of points says.

@@ -63,14 +63,14 @@ def band_bytes(graph: Graph, name: str, bands: float) -> BandBytes:
 
 
 def in_bands(table: Any, bands: Mapping[int, int]) -> Any:
-    """Return an operator table with some rows in bands.
+    """Return an operator table in which some operators run in bands.
 
     Parameters
     ----------
     table : array of OP_DTYPE, shape (groups,)
         Without residency.
     bands : mapping of int to int
-        Number of bands by row of the table.
+        Number of bands of an operator, by its place in the table.
 
     Returns
     -------
@@ -80,15 +80,14 @@ def in_bands(table: Any, bands: Mapping[int, int]) -> Any:
     table = table.copy()
     for i, count in bands.items():
         row = table[i]
-        # The pixels of an elementwise operator are the rows of all channels.
         is_eltwise = row["dpu_operation"] == DpuOperation.ELTWISE
-        length = "out_w" if is_eltwise else "out_h"
-        rows = rows_of_band(row[length], count)
-        row["bands"] = row[length] / rows
-        row["batch"], row[length] = np.ceil(row["bands"]), rows
+        height = "out_w" if is_eltwise else "out_h"  # elementwise: image rows of all channels
+        band_height = rows_of_band(row[height], count)
+        row["bands"] = row[height] / band_height
+        row["batch"], row[height] = np.ceil(row["bands"]), band_height
         if is_eltwise:
             continue
-        row["in_h"] = min(row["in_h"], (rows - 1.0) * row["stride_h"] + row["kernel_h"])
-        for side in _SIDES:  # tiles divide what the equations call rows
+        row["in_h"] = min(row["in_h"], (band_height - 1.0) * row["stride_h"] + row["kernel_h"])
+        for side in _SIDES:  # a band lies on its side: tiles divide its columns
             row[f"{side}_w"], row[f"{side}_h"] = row[f"{side}_h"], row[f"{side}_w"]
     return table
