@@ -295,7 +295,7 @@ def test_estimate_imports_only_what_it_needs() -> None:
         "npusim.workloads.transformer",
     }  # fmt: skip
     assert not loaded & others
-    assert sum(name.startswith("npusim.") for name in loaded) <= 135
+    assert sum(name.startswith("npusim.") for name in loaded) <= 142  # seven are rooms without code
 
 
 def completed(*words: str) -> list[str]:

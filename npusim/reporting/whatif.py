@@ -395,7 +395,7 @@ def _compiling(result: WhatIf) -> Table | None:
         return None
     peak, compiled = "compilation.memory_peak", "compilation.compile"
     columns = (
-        Column("", "launches and compiling", lambda v: _at(v.at)),
+        Column("", "compiling at", lambda v: _at({axis.rpartition(".")[2]: at for axis, at in v.at.items()})),
         *fields(f"compilation.models: models, launches, latency_s, {compiled}_s: compile time"),
         *fields(f"{compiled}_interval_s, {peak}_bytes: memory, {peak}_interval_bytes"),
     )
