@@ -17,9 +17,9 @@ from npusim.cost import law_column, sram_law
 from npusim.cost.machine.design_point import arch_row
 from npusim.cost.machine.silicon import clock_at, supply_voltage
 from npusim.errors import ConfigError
-from npusim.explore import pareto
 from npusim.explore.axes import axes_without_cost, resolve_axes
 from npusim.explore.spaces import Space
+from npusim.studies import pareto
 from npusim.validation.running import run_suite
 from npusim.validation.silicon import read_memories
 from npusim.validation.suite import figures_path, load_suite
