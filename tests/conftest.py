@@ -50,9 +50,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave all but a few evenly spaced cases of a test that is marked `few` to `make laws`."""
+    """Leave pages in a browser to `make slow`, and all but some cases of a `few` test to `make laws`.
+
+    The cases that stay are evenly spaced.
+    """
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
         if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for every in cases.values():

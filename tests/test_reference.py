@@ -34,7 +34,7 @@ TIMED = [resource.name for resource in RESOURCES if resource.server in (Server.G
 ALIKE = {"rel": 1e-9, "abs": 1e-18}
 
 
-def prices_of(work: Any, arch: Any, d: int) -> UnitCosts:
+def unit_costs_of(work: Any, arch: Any, d: int) -> UnitCosts:
     """Return what a unit of each resource takes on a device at the only point that was evaluated."""
     rates = work.batch.rates[d, :, 0]
     joules = {f"{form}_macs": arch["mac_j"][i] for i, form in enumerate(MAC_FORMATS)}
@@ -96,7 +96,7 @@ def is_compared(graph: Any, soc: Any) -> bool:
         return False
     device, steps = devices.pop(), {}
     arch = row[row.arrays[device]]
-    unit_costs = prices_of(work, arch, device)
+    unit_costs = unit_costs_of(work, arch, device)
     for o, op in enumerate(ops):
         if op["unit"] == Unit.VIEW:
             continue

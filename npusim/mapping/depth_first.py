@@ -1,13 +1,14 @@
-"""Depth-first fusion: which runs of layers on images become segments (`npusim.cost.lowering.bands`).
+"""Depth-first fusion: which runs of layers on images are fused into segments.
 
 A *run* is a chain of operators of the MAC grid on one image, each the only reader of the result before.
 Operators of DSPs, DMA and hosts end it, and so do transposed convolutions, global poolings and groups of
 channels. A result that two operators read (a residual) cuts: it waits in DRAM or as a whole in SRAM, and is
-read from there at the sum. A run is cut into segments of at most `_MOST_LAYERS` operators. In a segment the
-bands, the line buffers and all weights take at most a limit of SRAM, as if `_TILES` tiles divided the bands;
-bands are as high as the limit allows. Dynamic programming over the run finds the cuts that move the fewest
-bytes over DRAM: exact for a limit. Limits fall by `_LIMIT_STEP`, whatever the machine; the kernel compares
-the plans. So more SRAM allows more plans, and with fusion no network is slower than without.
+read from there at the sum. A run is cut into segments (`npusim.cost.lowering.bands`) of at most
+`_MOST_LAYERS` operators. In a segment the bands, the line buffers and all weights take at most a limit of
+SRAM, as if `_TILES` tiles divided the bands; bands are as high as the limit allows. Dynamic programming over
+the run finds the cuts that move the fewest bytes over DRAM: exact for a limit. Limits fall by `_LIMIT_STEP`,
+whatever the machine; the kernel compares the plans. So more SRAM allows more plans, and with fusion no
+network is slower than without.
 """
 
 from __future__ import annotations

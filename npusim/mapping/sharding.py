@@ -113,22 +113,26 @@ class Sharding:
         return share.name
 
     def _exchanged(self, name: str, axis: Axis, length: int) -> str:
-        """Write a share to DRAM, read the others, of some length in all, and join them.
+        """Write a device's share to DRAM, read the others', and join them; return the name of all.
 
-        Without an axis these are partial sums, which are added up.
+        Along an axis the others' shares have `length` together, and are read at once. Without an axis, shares
+        are partial sums: those of the others are added one by one.
         """
         local, joined = self.editor.tensors[name], f"{name}/exchanged{length or ''}"
         if joined in self.editor.tensors:
             return joined
-        kind, attrs = ("Add", {}) if axis is None else ("Concat", {"axes": (axis,)})
-        count, whole, step = self.devices - 1 if axis is None else 1, name, self._step[name] + 1
-        for number in range(count):
+        kind, attrs, reads, joined_length = "Add", {}, self.devices - 1, length
+        if axis is not None:
+            kind, attrs, reads, joined_length = "Concat", {"axes": (axis,)}, 1, length + local.shape[axis]
+        so_far, step = name, self._step[name] + 1
+        for number in range(reads):
             other = self._share(local, axis, f"{joined}/other{number}", length).with_(kind=TensorKind.INPUT)
             self.editor.tensors[other.name] = other
             self.exchanged_bytes += other.bytes
-            inputs, whole = (whole, other.name), joined if number == count - 1 else f"{joined}/{number}"
-            result = self._share(local, axis, whole, length + (0 if axis is None else local.shape[axis]))
-            self._add(Operator(whole, kind, inputs, (whole,), attrs), [result], step)
+            result = joined if number == reads - 1 else f"{joined}/{number}"
+            tensor = self._share(local, axis, result, joined_length)
+            self._add(Operator(result, kind, (so_far, other.name), (result,), attrs), [tensor], step)
+            so_far = result
         self.editor.outputs.append(name)
         self.exchanges += 1
         return joined

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import Literal
 
@@ -161,28 +162,25 @@ def advise(
     'stagr+quantgr'
     """
     times: dict[str, float] = {}
-    today, every = (fitting_stacks(scenario, each, times) for each in (_runs_today, lambda _: True))
-    grown = [every.stacks[-1], today.stacks[-1], every.stacks[0], NONE]
-    tried = {name: _stack_with(scenario, name, grown) for name in technique_names()}
-    stacks = [NONE, *today.stacks, *every.stacks]
-    for name, stack in tried.items():
-        stacks += [] if stack is None else [_without(stack, name), stack]
-    comparison, draws = compared(scenario, list(dict.fromkeys(stacks)), samples=samples, seed=seed)
+    today = fitting_stacks(scenario, _runs_today, times).stacks
+    fitting = fitting_stacks(scenario, lambda _: True, times).stacks
+    bases = [fitting[-1], today[-1], fitting[0], NONE]
+    holders = {name: _stack_with(scenario, name, bases) for name in technique_names()}
+    pairs = [(_without(stack, name), stack) for name, stack in holders.items() if stack is not None]
+    stacks = dict.fromkeys([NONE, *today, *fitting, *chain.from_iterable(pairs)])
+    comparison, draws = compared(scenario, list(stacks), samples=samples, seed=seed)
     variants = {variant.techniques: variant for variant in comparison.variants}
     plain = variants.get(NONE)
-    possible = [variants[stack] for stack in dict.fromkeys((NONE, *today.stacks)) if stack in variants]
-    usable = [variant for variant in possible if variant is plain or _pays(scenario, variant, plain)]
-    if not usable:
-        mapped_estimate(scenario.with_(techniques=NONE).mapped)  # raises what the network lacks
-    best_today, agreement, unwritable = _keeping(sorted(usable, key=_time), judge)
-    best = min((best_today, *(variants[s] for s in every.stacks if s in variants)), key=_time)
+    runnable = [variants[stack] for stack in dict.fromkeys((NONE, *today)) if stack in variants]
+    best_today, agreement, unwritable = _keeping(_worth_trying(scenario, runnable, plain), judge)
+    best = min((best_today, *(variants[s] for s in fitting if s in variants)), key=_time)
     best = best if _gain(best, best_today) >= _ADVISED else best_today
     deployments = compare_deployments(scenario, best_today.techniques, is_run=judge is not None)
-    of_any_edges = [v.techniques for v in possible if not fixes_edges(v.techniques)]
+    of_any_edges = [v.techniques for v in runnable if not fixes_edges(v.techniques)]
     buckets = [] if sizes is None else compare_buckets(scenario, [*of_any_edges, _MASKED], sizes)
     reasons = {each.techniques: each.reason for each in comparison.skipped}
     techniques = [
-        _advice(scenario, name, stack, variants, draws, best, reasons) for name, stack in tried.items()
+        _advice(scenario, name, stack, variants, draws, best, reasons) for name, stack in holders.items()
     ]
     return Advice(
         **head_of(comparison),
@@ -247,6 +245,14 @@ def _pays(scenario: Scenario, variant: Variant, plain: Variant | None) -> bool:
     """Whether a stack gains enough to be advised, and this machine can compile it."""
     gains = plain is None or _gain(variant, plain) >= _ADVISED
     return gains and not memory_problem(scenario.machine, variant.compilation)
+
+
+def _worth_trying(scenario: Scenario, variants: Sequence[Variant], plain: Variant | None) -> list[Variant]:
+    """Return the variants that pay, and `plain` (without techniques) if it fits; fastest first."""
+    usable = [variant for variant in variants if variant is plain or _pays(scenario, variant, plain)]
+    if not usable:
+        mapped_estimate(scenario.with_(techniques=NONE).mapped)  # raises what the network lacks
+    return sorted(usable, key=_time)
 
 
 def _gain(variant: Variant, other: Variant) -> float:
@@ -345,6 +351,7 @@ def _advised_buckets(buckets: Sequence[Buckets]) -> str:
 def _conclusion(
     plain: Variant | None, today: Variant, best: Variant, deployments: Sequence[Deployment]
 ) -> str:
+    """Say which stack to try, what a compiler's help would add, and which device to run it on."""
     text = "No technique that runs today makes it faster"
     if plain is None:
         text = f"Try {today.techniques}: the network as it is takes more memory than the machine has"
@@ -357,13 +364,18 @@ def _conclusion(
         text += f" (90 %: {factors(interval)})" if interval is not None else ""
     if best.techniques != today.techniques:
         text += f"; with a compiler's help {best.techniques} would give {_gain(best, today):.3g} times that"
-    possible = [each for each in deployments if each.is_advisable]
-    fastest = min(possible, key=lambda each: each.all_nodes_s or inf, default=None)
-    if fastest is not None and fastest.all_nodes_s is not None:
-        ratio = 1.0 / fastest.all_nodes_s / today.throughput_per_s
-        stack = "as it is" if fastest.techniques == NONE else f"with {fastest.techniques}"
-        whole = "" if fastest.runs == 1 else f" in {fastest.graph}"
-        if ratio >= _ADVISED:
-            text += f". Run it on the {fastest.device.upper()} {stack}{whole}: {factor(ratio)} the "
-            text += "throughput of that"
-    return f"{text}."
+    return f"{text}.{_advised_device(today, deployments)}"
+
+
+def _advised_device(today: Variant, deployments: Sequence[Deployment]) -> str:
+    """Return which device to run on, where that pays beyond the stack to try."""
+    advisable = [each for each in deployments if each.is_advisable]
+    fastest = min(advisable, key=lambda each: each.all_nodes_s or inf, default=None)
+    if fastest is None or fastest.all_nodes_s is None:
+        return ""
+    gain = 1.0 / fastest.all_nodes_s / today.throughput_per_s
+    if gain < _ADVISED:
+        return ""
+    stack = "as it is" if fastest.techniques == NONE else f"with {fastest.techniques}"
+    graph = "" if fastest.runs == 1 else f" in {fastest.graph}"
+    return f" Run it on the {fastest.device.upper()} {stack}{graph}: {factor(gain)} the throughput of that."

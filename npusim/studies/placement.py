@@ -235,13 +235,14 @@ def _groups(graph: Graph, problem: Problem, placement: _Nodes, modelled: Problem
 
 
 def _totals(terms: Terms, loads: Any) -> dict[str, Any]:
-    """Return latency, throughput and energy of a placement's loads, unmapped; None if it is infeasible."""
+    """Return latency, throughput and energy of a placement, from its loads; None where it is infeasible."""
     interval_s = mapping.objective_of_loads(replace(terms, minimise="latency"), loads)
     if not interval_s < inf:
         return dict(_NOWHERE)
-    path_s = float(loads[: len(terms.contexts) + 1].sum())
+    alone_s = float(loads[: len(terms.contexts) + 1].sum())  # each device's time, and all launches
     return {
-        "latency_s": float(max(path_s, terms.requests * interval_s)),
+        # Little's law: with `requests` in flight, one ends per interval.
+        "latency_s": float(max(alone_s, terms.requests * interval_s)),
         "throughput_per_s": float(1.0 / interval_s),
         "energy_j": float(mapping.objective_of_loads(replace(terms, minimise="energy"), loads)),
     }

@@ -155,7 +155,7 @@ def _evaluate_group(
     totals: Any,
     plans: Ints,
 ) -> Work:
-    """Evaluate points that share a search, batch by batch; return the work on the last batch.
+    """Evaluate points `start` to `stop`, which share a search, in batches; return the last batch's work.
 
     Each `thread` has its own incumbents. `totals`, array of TOTAL_DTYPE, and `plans` are written, at the
     places that the order of points says.
@@ -203,11 +203,11 @@ def _keep_terms(work: Work, columns_before: int) -> None:
 
 @compiled
 def _fill_row_terms(work: Work, o: int, r: int, d: int) -> None:
-    """Write the costs of an operator's row: those of its best candidate at each column."""
-    batch, search, points = work.batch, work.search, work.batch.counts[0]
+    """Write the costs of row `r` (operator `o` on array `d`): its best candidate's at each column."""
+    batch, search, columns = work.batch, work.search, work.batch.counts[0]
     arch, op, rates, served = batch.archs.arrays[0, d], work.table.rows[r], batch.rates[d], search.served[r]
-    for p in range(points):
-        rates[DSP, p] = batch.independent.dsp_s[o, p]
+    for c in range(columns):
+        rates[DSP, c] = batch.independent.dsp_s[o, c]
     choose_mapping(
         batch.archs,
         op,
@@ -216,14 +216,14 @@ def _fill_row_terms(work: Work, o: int, r: int, d: int) -> None:
         search.row_starts[r + 1],
         served.is_any > 0.0,
         rates,
-        points,
+        columns,
         batch.states,
         batch.column_state,
         work.choices,
         work.demand,
     )
     terms, is_prefetching = work.costing.terms, arch.prefetch > 0.0
-    fill_terms(search.candidates, work.choices, served, rates, op, is_prefetching, points, terms, r)
+    fill_terms(search.candidates, work.choices, served, rates, op, is_prefetching, columns, terms, r)
 
 
 @compiled

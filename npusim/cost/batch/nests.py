@@ -108,28 +108,28 @@ def _open(nest: Nest, key: str, choices: Sequence[int]) -> Sequence[int]:
 
 
 def _parts(task: Task, nest: Nest, whole: Layout) -> Iterator[Layout]:
-    """Yield layouts in parts that hold an operand in one buffer, or that stream both operands.
+    """Yield layouts in parts that hold an operand in one buffer, or stream both operands in two.
 
-    The number of parts is fixed, or all of those that are tried.
+    A nest fixes the number of parts; else all numbers are tried that the search tries.
     """
     sram_bytes = task.lower.tile_sram_bytes
     fits = tiling.needed_bytes(whole.block, tiling.room_of(whole.block, 1.0, 1.0), 1.0) <= sram_bytes
-    buffers = [nest["dram.buffers"]] if "dram.buffers" in nest else [2.0] if fits else [1.0, 2.0]
-    kinds = {1.0: task.arch.fewest_buffers <= 1.0, 2.0: not has_array(task.arch)}
-    for count, along_rows in ((1.0, True), (1.0, False), (2.0, False)):
-        is_streamed = count > 1.0
-        if count not in buffers or not kinds[count]:
+    tried_buffers = [nest["dram.buffers"]] if "dram.buffers" in nest else [2.0] if fits else [1.0, 2.0]
+    is_possible = {1.0: task.arch.fewest_buffers <= 1.0, 2.0: not has_array(task.arch)}
+    for buffers, along_rows in ((1.0, True), (1.0, False), (2.0, False)):
+        if buffers not in tried_buffers or not is_possible[buffers]:
             continue
+        is_streamed = buffers > 1.0
         groups = products.groups_along(task, whole.cut.split, along_rows)
         fixed = nest.get("dram.blocks.rows" if along_rows else "dram.blocks.columns")
         parts = tiling.next_count(1.0, groups) if fixed is None else fixed
         while 1.0 < parts <= groups:
             cut = products.cut_along(whole.cut, parts, along_rows, is_streamed)
             if fixed is None and not is_streamed and products.larger_part_bytes(task, cut) <= sram_bytes:
-                break
+                break  # much longer parts fit
             layout = products.layout_of(task, cut, np.inf)
-            is_tried = not is_streamed or products.is_worth_streaming(task, whole, cut)
-            if layout.piece.rows > 0.0 and is_tried:
+            is_worthwhile = not is_streamed or products.is_worth_streaming(task, whole, cut)
+            if layout.piece.rows > 0.0 and is_worthwhile:
                 yield layout
             parts = 0.0 if fixed is not None else tiling.next_count(parts, groups)
 

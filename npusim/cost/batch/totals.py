@@ -131,19 +131,21 @@ def _share_chain(work: Work, members: Ints, results: Any) -> None:
 
     Each has its own waits in addition.
     """
-    rows, row_of, terms, apart_s = work.table.rows, work.costing.row_of, work.costing.terms, 0.0
+    rows, row_of, terms, sum_s = work.table.rows, work.costing.row_of, work.costing.terms, 0.0
     point: Any = np.int64(0)
     for i in range(members.shape[0]):
         r = row_of[members[i]]
         if not fits(rows[r], work.search.row_starts, r):
             return
-        apart_s += rows[r].repeats * terms.best_s[r, 0]
+        sum_s += rows[r].repeats * terms.best_s[r, 0]
+    if sum_s <= 0.0:
+        return
     fusion = fused_work(rows, members, row_of, terms, work.batch.independent.dsp_s, point)
     fusion_s = fused_s(fusion, work.batch.archs.arrays[0, rows[row_of[members[0]]].device].stream_pieces)
-    for i in range(members.shape[0] if apart_s > 0.0 else 0):
+    for i in range(members.shape[0]):
         r, result = row_of[members[i]], results[members[i]]
-        separate_s = rows[r].repeats * terms.best_s[r, 0]
-        result.critical_s = separate_s * (fusion_s / apart_s) + result.latency_s - separate_s
+        separate_s = rows[r].repeats * terms.best_s[r, 0]  # without waits, which the latency has
+        result.critical_s = separate_s * (fusion_s / sum_s) + result.latency_s - separate_s
 
 
 @compiled_making_arrays

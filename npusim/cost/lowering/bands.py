@@ -52,25 +52,25 @@ def shared_lines(graph: Graph, reader: Operator) -> tuple[float, float]:
 
 
 def band_bytes(graph: Graph, name: str, bands: float) -> BandBytes:
-    """Return the SRAM of an image that passes in bands: a band, and what its reader's windows share."""
+    """Return the SRAM of the largest band of an image, with the rows that its reader's windows share."""
     tensor, (reader, *_) = graph.tensors[name], graph.readers(name)
     _, _, rows, columns = tensor.shape
+    made_rows = rows_of_band(rows, bands)
     read_rows = rows_of_band(graph.tensors[reader.outputs[0]].shape[2], bands) * graph.work(reader).stride_h
     shared_rows, shared_columns = shared_lines(graph, reader)
-    band_rows = min(rows, max(rows_of_band(rows, bands), read_rows) + shared_rows)
-    spread = tensor.bytes * band_rows / rows
-    return BandBytes(spread, spread * min(columns, shared_columns) / columns)
+    size = tensor.bytes * min(rows, max(made_rows, read_rows) + shared_rows) / rows
+    return BandBytes(spread=size, copied=size * min(columns, shared_columns) / columns)
 
 
 def in_bands(table: Any, bands: Mapping[int, int]) -> Any:
-    """Return an operator table with some rows in bands.
+    """Return an operator table in which some operators run in bands.
 
     Parameters
     ----------
     table : array of OP_DTYPE, shape (groups,)
         Without residency.
     bands : mapping of int to int
-        Number of bands by row of the table.
+        Number of bands of an operator, by its place in the table.
 
     Returns
     -------
@@ -80,15 +80,14 @@ def in_bands(table: Any, bands: Mapping[int, int]) -> Any:
     table = table.copy()
     for i, count in bands.items():
         row = table[i]
-        # The pixels of an elementwise operator are the rows of all channels.
         is_eltwise = row["dpu_operation"] == DpuOperation.ELTWISE
-        length = "out_w" if is_eltwise else "out_h"
-        rows = rows_of_band(row[length], count)
-        row["bands"] = row[length] / rows
-        row["batch"], row[length] = np.ceil(row["bands"]), rows
+        height = "out_w" if is_eltwise else "out_h"  # elementwise: image rows of all channels
+        band_height = rows_of_band(row[height], count)
+        row["bands"] = row[height] / band_height
+        row["batch"], row[height] = np.ceil(row["bands"]), band_height
         if is_eltwise:
             continue
-        row["in_h"] = min(row["in_h"], (rows - 1.0) * row["stride_h"] + row["kernel_h"])
-        for side in _SIDES:  # tiles divide what the equations call rows
+        row["in_h"] = min(row["in_h"], (band_height - 1.0) * row["stride_h"] + row["kernel_h"])
+        for side in _SIDES:  # a band lies on its side: tiles divide its columns
             row[f"{side}_w"], row[f"{side}_h"] = row[f"{side}_h"], row[f"{side}_w"]
     return table

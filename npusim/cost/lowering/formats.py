@@ -57,17 +57,18 @@ def widening(tensor: Tensor, computed: GridFormat, npu: Npu) -> Widening | None:
 
 
 def widening_j(uses: Sequence[Widening | None], channels: float, pixels: float, dpu: Dpu) -> float:
-    """Return the energy (J) of widening activations and weights, for a multiply-accumulate.
+    """Return the energy (J) of widening activations and weights, per multiply-accumulate.
 
-    A register tile reads an activation for all of its channels, a weight for all of its pixels; register
-    tiles are those of the first mode.
+    A register tile reads (and widens) an activation once for all of its channels, a weight once for all of
+    its pixels; register tiles are those of the first mode.
     """
     mode = next(iter(dpu.modes.values()))
-    register_tiles = mode.groups_c * dpu.channel_lanes, mode.groups_w * mode.groups_h * int(dpu.grid.vpe) ** 2
-    total = 0.0
-    for use, size, most in zip(uses, (channels, pixels), register_tiles, strict=True):
-        total += 0.0 if use is None else float(use.energy) * math.ceil(size / most) / size
-    return total
+    tile_channels = mode.groups_c * dpu.channel_lanes
+    tile_pixels = mode.groups_w * mode.groups_h * int(dpu.grid.vpe) ** 2
+    total_j = 0.0
+    for use, size, tile_size in zip(uses, (channels, pixels), (tile_channels, tile_pixels), strict=True):
+        total_j += 0.0 if use is None else float(use.energy) * math.ceil(size / tile_size) / size
+    return total_j
 
 
 def sparse_operand(tensor: Tensor, is_weight: bool, npu: Npu) -> SparseOperand | None:

@@ -111,6 +111,7 @@ def _fill(
 
 
 def _on_host(graph: Graph, group: Group, roots: Mapping[str, Any]) -> Use:
+    """Return what a group on a host reads and writes: whole tensors, each once."""
     ops = [graph.operators[name] for name in group.members]
     read = {
         stored: float(graph.tensors[stored].bytes) for op in ops for t in op.inputs for stored in roots[t]
@@ -352,7 +353,7 @@ class Liveness:
         return {device: [0.0] * len(self.groups) for device in used}
 
     def _find_spans(self) -> None:
-        """Find first and last use of each tensor per array device, and tensors that each tile holds whole."""
+        """Find each tensor's users and span per array device, and the tensors that each tile holds whole."""
         for i, group in enumerate(self.groups):
             if not group.unit.is_array:
                 continue  # these bring nothing into SRAM
@@ -377,6 +378,7 @@ class Liveness:
         return chain[-1] if chain else index
 
     def _add(self, columns: dict[str, list[float]], device: str, name: str, size: float) -> None:
+        """Add bytes at each group of a device's column, from a tensor's first use there to its last."""
         begin, end = self._span[name][device]
         column = columns[device]
         for i in range(begin, end + 1):

@@ -339,15 +339,18 @@ class _Lowering:
         return [self._transfers(i) for i in range(len(self.groups))]
 
     def _transfers(self, index: int) -> Transfers:
-        """Return what a group reads and writes; of a host, no input or constant that its caches may hold."""
+        """Return what a group reads and writes, except inputs and constants that a host may cache."""
         group = self.groups[index]
         if group.unit is Unit.VIEW:
             return Transfers()
         if group.unit.is_host:
-            sizes = host_transfers(self.graph, group, self.soc.hosts[group.device], self.uncached[index])
-            return Transfers(*(tuple(self._host_transfers(part)) for part in sizes))
+            host = self.soc.hosts[group.device]
+            read_bytes, written_bytes = host_transfers(self.graph, group, host, self.uncached[index])
+            return Transfers(
+                tuple(self._host_transfers(read_bytes)), tuple(self._host_transfers(written_bytes))
+            )
         use, npu = self.uses[index], self._npu(group)
-        read = [
+        read = [  # activations, then weights
             Transfer(name, use.triangle_bytes or size, self._share_of(name, size, npu, is_weight=False))
             for name, size in (use.a or {}).items()
         ]
@@ -359,7 +362,7 @@ class _Lowering:
         return Transfers(tuple(read), tuple(Transfer(name, size, 1.0) for name, size in use.made.items()))
 
     def _share_of(self, name: str, size: float, npu: Npu, is_weight: bool) -> float:
-        """Return the share of a stored tensor that some of its bytes are."""
+        """Return the share of a stored tensor that `size` bytes of it are."""
         tensor = self.graph.tensors[name]
         return min(1.0, size / max(1.0, tensor.bytes * packing(tensor, is_weight, npu)))
 

@@ -49,13 +49,13 @@ def supply_voltage(voltage: float, clock_ratio: float, threshold: float, alpha: 
     """Return the voltage for another clock; `voltage` supports the rated clock, and `least` is the lowest."""
     if clock_ratio == 1.0 or voltage <= threshold:
         return float(voltage)
-    wanted = clock_ratio * clock_at(voltage, threshold, alpha)
+    clock = clock_ratio * clock_at(voltage, threshold, alpha)
     low, high = threshold, voltage
-    while clock_at(high, threshold, alpha) < wanted and high < 1e3:
+    while clock_at(high, threshold, alpha) < clock and high < 1e3:  # where alpha <= 1, none may reach it
         high *= 2.0
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if clock_at(middle, threshold, alpha) < wanted:
+        if clock_at(middle, threshold, alpha) < clock:
             low = middle
         else:
             high = middle

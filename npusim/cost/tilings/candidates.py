@@ -132,15 +132,15 @@ def _swap(candidates: Any, keys: Floats, i: int, j: int) -> None:
 def is_dominated(
     candidates: Any, keys: Floats, start: int, new: int, least: float, greatest: float, is_by_latency: bool
 ) -> bool:
-    """Whether one of `candidates[start:new]` dominates candidate `new`.
+    """Whether one of `candidates[start:new]` dominates candidate `new`; arguments as of `add_candidate`.
 
-    That one is moved ahead, so that the next search finds it earlier.
+    The dominating one moves halfway to `start`, so that the next search finds it earlier.
     """
     _write_key(candidates, new, keys)
     prologue, epilogue, cycles, read = keys[new, 0], keys[new, 1], keys[new, 2], keys[new, 3]
     needed = max(keys[new, 4], least)
     for i in range(start, new):
-        # Rarely all at once, which a processor predicts.
+        # One branch for all comparisons: rarely all hold, which a processor predicts.
         is_possible = (
             (keys[i, 0] <= prologue)
             & (keys[i, 1] <= epilogue)

@@ -1,4 +1,7 @@
-"""Search over splits, modes, orders and tilings of products and convolutions."""
+"""Search over splits, modes, orders and tilings of products and convolutions.
+
+`npusim.cost.tilings.tiling` says why few candidates suffice.
+"""
 
 from __future__ import annotations
 
@@ -433,7 +436,10 @@ def is_hopeless_in_chunks(
 
 @compiled
 def is_hopeless(task: Task, layout: Layout, block: Block, chunks: float, row_bytes: float, stop: int) -> bool:
-    """Whether every number of blocks of a layout is too slow, or dominated."""
+    """Whether every number of blocks of a layout is too slow, or dominated, by lower bounds of the needs.
+
+    The bounds are written to `candidates[stop]`. `row_bytes` are contiguous in DRAM (`contiguous_bytes`).
+    """
     arch, op, least = task.arch, task.op, task.candidates[stop]
     cycles = layout.cycles if block.piece_rows == layout.piece.rows else layout.least_cycles
     cycles += _spill_cycles(task, layout, block, chunks)
@@ -442,9 +448,8 @@ def is_hopeless(task: Task, layout: Layout, block: Block, chunks: float, row_byt
     if chunks > 1.0:
         raise_least_read(op, least, layout, block, chunks, task.lower.tile_sram_bytes)
     elif layout.cut.column_parts > 1.0:  # each part fills its weights before the second piece
-        set_fills(
-            arch, op, least, layout, Tiling(_WEIGHTS_HELD, block.strips, 1.0, layout.cut.column_parts, 1.0)
-        )
+        tiling = Tiling(_WEIGHTS_HELD, block.strips, 1.0, layout.cut.column_parts, 1.0)
+        set_fills(arch, op, least, layout, tiling)
     set_least_streamed(least, layout, chunks)
     return _is_slower(task, least) or _is_dominated(task, stop)
 

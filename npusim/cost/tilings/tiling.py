@@ -303,7 +303,7 @@ def transposing_factor(arch: ArchRecord, op: OpRecord) -> float:
 def tile_cycles(
     arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int, piece: TilePart
 ) -> float:
-    """Return the cycles of the MAC grid for the share of a tile of one product or image of a batch."""
+    """Return the cycles of the MAC grid for a tile's share of one product or image, in one MPE mode."""
     if op.dpu_operation == _MATMUL:
         work = tile_workload(op, rows, 1.0, channels, True)
         return matmul_mode_cycles(arch, work, mode) * transposing_factor(arch, op)
@@ -311,9 +311,10 @@ def tile_cycles(
     cycles = conv_cycles(arch, work, mode)
     if not piece.is_fine:
         return cycles
-    count = piece.strips * np.ceil(rows / piece.grid_rows) * np.ceil(channels / piece.grid_channels)
-    start = startup_cycles(arch, 1.0)
-    return float(start + count * (cycles - start))
+    # Pieces follow each other without a pause: the start-up counts once.
+    pieces = piece.strips * np.ceil(rows / piece.grid_rows) * np.ceil(channels / piece.grid_channels)
+    startup = startup_cycles(arch, 1.0)
+    return float(startup + pieces * (cycles - startup))
 
 
 @compiled
@@ -535,18 +536,15 @@ def contiguous_bytes(op: OpRecord, piece: TilePart, chunks: float) -> float:
 def set_tiling(
     arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, block: Block, tiling: Tiling
 ) -> None:
-    """Fill in the SRAM of a candidate and its mapping."""
-    working = new.needed_bytes - block.live_bytes
-    new.sram_peak_bytes, new.fed_bytes = layout.tiles * working + live_bytes(arch, op), layout.fed_bytes
-    new.split, new.order, new.mode, new.tiles = layout.cut.split, tiling.order, layout.cut.mode, layout.tiles
-    new.row_pieces, new.strips, new.row_blocks = (
-        layout.cut.row_parts * block.rows,
-        block.strips,
-        tiling.row_blocks,
-    )
-    new.buffers = 1.0 if paused_parts(layout.cut) > 1.0 else 2.0
-    new.parts = PARTS_OF_CHANNELS if layout.cut.column_parts > 1.0 else 0.0
-    if layout.cut.row_parts > 1.0:
+    """Fill in a candidate's mapping, the bytes that its MACs read, and its peak of SRAM over all tiles."""
+    cut, working_bytes = layout.cut, new.needed_bytes - block.live_bytes
+    new.sram_peak_bytes = layout.tiles * working_bytes + live_bytes(arch, op)
+    new.fed_bytes = layout.fed_bytes
+    new.split, new.order, new.mode, new.tiles = cut.split, tiling.order, cut.mode, layout.tiles
+    new.row_pieces, new.strips, new.piece_level = cut.row_parts * block.rows, block.strips, cut.piece_level
+    new.row_blocks, new.column_blocks = tiling.row_blocks, tiling.column_blocks
+    new.channel_chunks = tiling.chunks
+    new.buffers = 1.0 if paused_parts(cut) > 1.0 else 2.0
+    new.parts = PARTS_OF_CHANNELS if cut.column_parts > 1.0 else 0.0
+    if cut.row_parts > 1.0:
         new.parts = PARTS_OF_ROWS
-    new.column_blocks, new.channel_chunks = tiling.column_blocks, tiling.chunks
-    new.piece_level = layout.cut.piece_level

@@ -95,9 +95,10 @@ def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
 
 @compiled
 def halo_factor(op: OpRecord, row_blocks: float, strips: float) -> float:
-    """Return fetched over existing input rows and columns, for one pass over the activations."""
+    """Return the fetched over the existing input pixels, for one pass over the activations."""
     if op.dpu_operation == _MATMUL:
         return 1.0
-    down = min(op.in_h, max(0.0, op.kernel_h - op.stride_h)) / op.in_h
-    across = min(op.in_w, max(0.0, op.kernel_w - op.stride_w)) / op.in_w
-    return float((1.0 + (row_blocks - 1.0) * down) * (1.0 + (strips - 1.0) * across))
+    # Neighbouring blocks and strips both fetch the input rows and columns that their windows share.
+    shared_rows = min(op.in_h, max(0.0, op.kernel_h - op.stride_h)) / op.in_h
+    shared_columns = min(op.in_w, max(0.0, op.kernel_w - op.stride_w)) / op.in_w
+    return float((1.0 + (row_blocks - 1.0) * shared_rows) * (1.0 + (strips - 1.0) * shared_columns))

@@ -84,19 +84,19 @@ class _Emission:
 
         Rows are proportional to work. A chain may be thousands of operators long, so there is no recursion.
         """
-        unfinished = [(self, self._place(share))]
+        unfinished = [(self, self._place(share))]  # each with its last step to write
         while unfinished:
-            emission, place = unfinished[-1]
+            emission, last = unfinished[-1]
             i = len(emission.results)
-            if i > place:
+            if i > last:
                 unfinished.pop()
                 continue
-            needed = [(p, p._place(emission.ends[i])) for p in emission.producers]
-            missing = next((pair for pair in needed if len(pair[0].results) <= pair[1]), None)
-            if missing:
-                unfinished.append(missing)
+            needed = [(producer, producer._place(emission.ends[i])) for producer in emission.producers]
+            unwritten = [(producer, step) for producer, step in needed if len(producer.results) <= step]
+            if unwritten:
+                unfinished.append(unwritten[0])
             else:
-                rows_ready = [task for producer, place in needed for task in producer.results[place]]
+                rows_ready = [task for producer, step in needed for task in producer.results[step]]
                 emission._step(i, emission.steps[i], rows_ready)
 
     def _place(self, share: float) -> int:
@@ -104,28 +104,30 @@ class _Emission:
         return min(bisect_left(self.ends, share - _ROUNDING), len(self.ends) - 1)
 
     def _step(self, i: int, step: TilingStep, rows_ready: list[int]) -> None:
-        """Write the tasks of a step."""
+        """Write the tasks of step `i`: fetch weights and activations, compute, copy, write back."""
         job = self.job
         self.first_tasks.append(len(self.builder))
-        if self.b[i] > 0.0 or (i == 0 and job.once_bytes > 0.0 and job.b.bytes > 0.0):
+        has_tables = i == 0 and job.once_bytes > 0.0 and job.b.bytes > 0.0  # these come with the weights
+        if self.b[i] > 0.0 or has_tables:
             self.b_ready = self._fetch_b(i, step)
         loads, out_buffer = self._fetch_a(i, step)
         if loads:
             self.a_ready = loads
+        # A step without activations of its own works on those of an earlier step.
         a_ready = loads if step.a > 0.0 else self.a_ready
         self._prefetch(i, step, [*loads, *self.b_ready])
         work = self._work(i, step, [*a_ready, *self.b_ready, *rows_ready])
         self.computed += work
         for buffer in self.held.pop(i, ()):
             self.builder.release(buffer, work)
-        after = self._copy(step, work)
-        if after is not work:
-            self.computed += after
-        stores = self._move(TaskKind.DMA_OUT, self.out[i], job.dma.write_s_per_byte, after)
+        results = self._copy(step, work)
+        if results is not work:
+            self.computed += results
+        stores = self._move(TaskKind.DMA_OUT, self.out[i], job.dma.write_s_per_byte, results)
         self.written += stores
         if out_buffer >= 0:
-            self.builder.release(out_buffer, stores or after)
-        self.results.append(after)
+            self.builder.release(out_buffer, stores or results)
+        self.results.append(results)
 
     def emitted(self) -> Emitted:
         """Return the tasks that later tasks wait for, once all steps are written."""
@@ -245,7 +247,7 @@ class _Emission:
         ]
 
     def _copy(self, step: TilingStep, after: list[int]) -> list[int]:
-        """Write the copies between tiles, or within SRAM, that follow a step."""
+        """Write the copies between tiles, or within SRAM, that follow a step; return its last tasks."""
         job, engines = self.job, self.job.npu.engines
         if job.copy_s <= 0.0 or (self.by_pass and not step.last_of_pass):
             return after

@@ -169,7 +169,7 @@ class ProgramBuilder:
             self._frees.extend((task, buffer))
 
     def finish(self) -> Program:
-        """Return the program."""
+        """Return the program: tasks with their followers, buffers with the tasks that free them."""
         tasks = np.zeros(len(self), TASK)
         for name, values in zip(_WRITTEN, np.array(self._tasks).reshape(-1, len(_WRITTEN)).T, strict=True):
             tasks[name] = values

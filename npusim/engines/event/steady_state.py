@@ -215,18 +215,18 @@ def is_periodic(
 
 
 def _stretch(log: EventLog, windows: list[Window]) -> None:
-    """Repeat periods in time: later events move back, events within a period are stretched."""
+    """Stretch each window to the time of its repeats: events in it spread out, later ones wait."""
     if not windows:
         return
-    knots_s, later_s, total_s = list[float](), list[float](), 0.0
+    knots_s, delays_s, total_s = list[float](), list[float](), 0.0
     for window in sorted(windows):
         knots_s += [window.begin_s, window.begin_s + window.length_s]
         added_s = (window.repeats - 1) * window.length_s
-        later_s += [total_s, total_s + added_s]
+        delays_s += [total_s, total_s + added_s]
         total_s += added_s
     for name in ("ready", "start", "end", "begun", "ended", "sram_time", "dram_time"):
         times_s = getattr(log, name)
-        setattr(log, name, times_s + np.interp(times_s, knots_s, later_s))
+        setattr(log, name, times_s + np.interp(times_s, knots_s, delays_s))
 
 
 class Measured(NamedTuple):

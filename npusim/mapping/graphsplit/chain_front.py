@@ -192,12 +192,12 @@ def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
 
 
 def _still_to_come(nodes: Any, edges: Any) -> tuple[Any, Any]:
-    """Return bounds on each amount of the blocks behind each one: the least and the largest."""
+    """Return the least and the largest amounts that all later blocks add, for each block and its unit."""
     least, largest = np.zeros(nodes.shape), np.zeros(nodes.shape)
-    possible = np.isfinite(nodes[1:, None, :, LATENCY, None])
-    through = edges + nodes[1:, None]  # block, from, to, amounts
-    low, high = np.where(possible, through, np.inf), np.where(possible, through, -np.inf)
-    for i in range(len(nodes) - 2, -1, -1):
+    added = edges + nodes[1:, None]  # by the next block: shape (blocks - 1, unit, next unit, amounts)
+    can_run = np.isfinite(nodes[1:, None, :, LATENCY, None])
+    low, high = np.where(can_run, added, np.inf), np.where(can_run, added, -np.inf)
+    for i in reversed(range(len(nodes) - 1)):
         least[i] = (low[i] + least[i + 1]).min(1)
         largest[i] = (high[i] + largest[i + 1]).max(1)
     return least, largest

@@ -18,6 +18,7 @@ comes with its largest distance from the optimum. Moves of single groups then im
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -97,40 +98,18 @@ def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_S
     InfeasibleError
         Where no allowed device can run some group.
     """
-    count, devices = len(problem.names), range(len(problem.devices))
     node = _node_costs(problem, weights)
     touches = _touches(problem, weights)
     launch = [weights.launch * float(s) for s in problem.launch_s]
     paths: dict[State, _Path] = {(-1, 0): _Path(0.0, -1, None)}
     exact = True
-    for i in range(count):
-        following: dict[State, _Path] = {}
-        for (last, bits), path in paths.items():
-            for device in devices:
-                cost = path.cost + node[i][device] + (launch[device] if device != last else 0.0)
-                if cost == np.inf:
-                    continue
-                after = bits
-                for touch in touches[i]:
-                    if device != touch.home:
-                        cost += 0.0 if after & touch.bit else touch.past
-                        after |= touch.bit
-                    elif after & touch.bit:
-                        cost += touch.own
-                    if touch.closes:
-                        after &= ~touch.bit
-                known = following.get((device, after))
-                if known is None or cost < known.cost:
-                    following[device, after] = _Path(cost, device, path)
-        if not following:
-            raise InfeasibleError(
-                f"operator {problem.names[i]!r} can run on none of {', '.join(problem.devices)}"
-            )
-        if len(following) > most_states:
+    for i, name in enumerate(problem.names):
+        paths = _extended(paths, node[i], launch, touches[i])
+        if not paths:
+            raise InfeasibleError(f"operator {name!r} can run on none of {', '.join(problem.devices)}")
+        if len(paths) > most_states:
             exact = False
-            cheapest = sorted(following.items(), key=lambda item: item[1].cost)[:most_states]
-            following = dict(cheapest)
-        paths = following
+            paths = dict(sorted(paths.items(), key=lambda item: item[1].cost)[:most_states])
     best = min(paths.values(), key=lambda path: path.cost)
     placement: list[int] = []
     step = best
@@ -143,6 +122,34 @@ def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_S
         bound = solve(_with_few_links(problem, weights, few), weights, most_states).value
     proven = exact or bound >= best.cost * (1.0 - _ROUNDING)
     return Split(problem, tuple(reversed(placement)), best.cost, min(bound, best.cost), proven)
+
+
+def _extended(
+    paths: Mapping[State, _Path], costs: Sequence[float], launch: Sequence[float], touches: Sequence[_Touch]
+) -> dict[State, _Path]:
+    """Return the cheapest path to each state after one more group, given its costs by device.
+
+    A link costs nothing while all its users run at home. The first user elsewhere pays for the earlier ones.
+    """
+    longer: dict[State, _Path] = {}
+    for (last, bits), path in paths.items():
+        for device, cost in enumerate(costs):
+            total = path.cost + cost + (launch[device] if device != last else 0.0)
+            if total == np.inf:
+                continue
+            after = bits
+            for touch in touches:
+                if device != touch.home:
+                    total += 0.0 if after & touch.bit else touch.past
+                    after |= touch.bit
+                elif after & touch.bit:
+                    total += touch.own
+                if touch.closes:
+                    after &= ~touch.bit
+            known = longer.get((device, after))
+            if known is None or total < known.cost:
+                longer[device, after] = _Path(total, device, path)
+    return longer
 
 
 def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> Problem:
