@@ -62,6 +62,7 @@ def of(report: AccuracyReport, workload: str) -> list[StackAccuracy]:
     return [result for result in report.results if result.workload == workload]
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("model", MODELS)
 def test_base_accuracy_is_that_of_the_published_recipe(model: str, cora: AccuracyReport) -> None:
     low, high = BASE["cora"][model]
@@ -129,6 +130,7 @@ def test_the_report_is_a_document_of_its_schema_and_a_page(cora: AccuracyReport)
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
+@pytest.mark.laws
 def test_a_training_is_kept_and_found_again(
     planetoid_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +174,7 @@ def test_bad_requests_are_told_before_any_training(
             parse_seeds(wrong)
 
 
+@pytest.mark.laws
 def test_the_command_prints_a_table_or_one_json_document(
     planetoid_root: Path, cora: AccuracyReport, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,6 +191,7 @@ def test_the_command_prints_a_table_or_one_json_document(
     assert "depends on no machine" in capsys.readouterr().err
 
 
+@pytest.mark.laws
 def test_whatif_shows_accuracy_beside_the_speed_up(
     planetoid_root: Path, cora: AccuracyReport, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -280,6 +280,7 @@ def test_a_list_of_numbers_is_compared_number_by_number():
     assert agreement._same(ours[None], original[None]) == 1.0  # a row of three classes
 
 
+@pytest.mark.laws
 def test_advice_on_a_module_tries_what_keeps_its_answers(file, tmp_path, capsys):
     target = tmp_path / "rewritten.xml"
     assert run(["advise", f"{file}:gat", "--export", str(target), "--format", "json"]) == 0
@@ -339,6 +340,7 @@ def test_constants_that_do_not_fit_are_refused_before_they_are_computed(file, mo
         network.rewritten(apply(network.graph, "stagr"))
 
 
+@pytest.mark.laws
 def test_rounding_that_costs_too_many_answers_is_left_out(file):
     found = module_at(f"{file}:gin")
     for share in (0.5, 1.0):

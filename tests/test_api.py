@@ -67,6 +67,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
 NAMES = ("estimate", "whatif", "sweep", "pareto", "map", "stream", "compare")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_result_prints_a_few_lines(results: dict[str, Document], name: str) -> None:
     lines = repr(results[name]).splitlines()
@@ -172,6 +173,7 @@ def save(path: Path, rows: int, inner: bool) -> None:
     ov.save_model(ov.Model([made], [x], "net"), path)
 
 
+@pytest.mark.laws
 def test_a_model_file_is_measured_with_the_shapes_given(tmp_path: Path) -> None:
     save(tmp_path / "open.xml", -1, inner=False)
     run = npusim.measure(tmp_path / "open.xml", "CPU", shapes={"x": [8, 4]}, hint="latency", seconds=0.05)

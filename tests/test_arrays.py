@@ -73,6 +73,7 @@ LEVELS = {
 }
 
 
+@pytest.mark.laws
 @settings(max_examples=15)
 @given(sizes=SMALL, widths=st.tuples(*[st.sampled_from([1, 3, 16])] * 2))
 def test_a_port_for_each_operand_is_no_slower_than_one_for_all(sizes, widths):

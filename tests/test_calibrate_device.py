@@ -318,6 +318,7 @@ def disturbed(*names: str) -> Measurement:
     return calm.model_copy(update={"rows": tuple(map(row, calm.rows))})
 
 
+@pytest.mark.laws
 def test_rows_of_a_busy_machine_are_left_out_of_the_fit(fitted: Calibrated) -> None:
     found = npusim.calibrate(SOC, disturbed("Softmax", "gcn"), folds=2)
     assert found.report.rows_fitted == fitted.report.rows_fitted - 3
@@ -328,6 +329,7 @@ def test_rows_of_a_busy_machine_are_left_out_of_the_fit(fitted: Calibrated) -> N
     assert any(not row.fitted and row.id == "gcn" for row in found.report.rows), "checks stay"
 
 
+@pytest.mark.laws
 def test_a_measurement_without_calm_rows_is_refused() -> None:
     everything = ("empty", "MatMul", "Add", "Softmax", "Copy")
     with pytest.raises(npusim.NpusimError, match=r"found 0 rows to fit to; .*unsteady.*at least 2"):
@@ -355,6 +357,7 @@ def test_a_fitted_machine_shows_as_its_report(fitted: Calibrated, tmp_path: Path
     assert load_soc(tmp_path / "fitted.yaml") == fitted.soc
 
 
+@pytest.mark.laws
 def test_ctrl_c_leaves_nothing_behind(files: dict[str, Path], tmp_path: Path) -> None:
     words = ["calibrate", SOC, "--measurements", str(files["run"])]
     targets = ["-o", str(tmp_path / "new.yaml"), "--report", str(tmp_path / "new.html")]

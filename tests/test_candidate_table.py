@@ -44,6 +44,7 @@ def product(triangle: bool):
     return op
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("triangle", [False, True])
 def test_a_table_of_any_length_is_never_written_beyond(triangle):
     """As plain Python, where numpy checks every index."""

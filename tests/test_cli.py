@@ -66,6 +66,7 @@ def test_estimate_as_json_is_one_document_that_fits_its_schema(out: Runner) -> N
     assert (document["workload"], document["soc"]) == ("gcn-cora", "core-ultra-series2")
 
 
+@pytest.mark.laws
 def test_whatif_as_json_fits_its_schema_and_starts_with_the_baseline(
     out: Runner, default_whatif: dict[str, Any]
 ) -> None:
@@ -84,6 +85,7 @@ def test_list_as_json_fits_its_schema(out: Runner, what: str) -> None:
     assert document["catalogue"] == what
 
 
+@pytest.mark.laws
 def test_list_shows_what_can_be_estimated(out: Runner) -> None:
     assert "core-ultra-series1" in out("list", "socs")
     assert "gat-citeseer" in out("list", "workloads")
@@ -91,6 +93,7 @@ def test_list_shows_what_can_be_estimated(out: Runner) -> None:
     assert "MatMul" in out("list", "ops")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", [*READ_FILES, *DOCUMENTS])
 def test_every_schema_is_valid_json_schema(out: Runner, name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(json.loads(out("schema", name)))
@@ -125,6 +128,7 @@ def test_settings_go_to_the_workload_or_to_the_machine_by_their_first_word(out: 
     assert len(both["operators"]) > len(figures(out)["operators"])
 
 
+@pytest.mark.laws
 def test_whatif_compares_the_stacks_that_are_named(out: Runner) -> None:
     def compared(*stacks: str) -> list[str]:
         document = json.loads(out("whatif", "gcn-cora", "--format", "json", "--stack", *stacks))
@@ -146,6 +150,7 @@ def test_show_names_the_operators_that_a_technique_changes(out: Runner, tmp_path
     assert "After: stagr" in (tmp_path / "graphs.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.laws
 def test_whatif_ends_with_what_bounds_the_best_stack(out: Runner, default_whatif: dict[str, Any]) -> None:
     last_words = out("whatif", "gcn-cora").split("\n\n")[-1]
     assert last_words.split() == default_whatif["conclusion"].split()
@@ -173,6 +178,7 @@ def test_python_and_the_command_line_agree(out: Runner) -> None:
     assert json.loads(there) == json.loads(here.to_json())
 
 
+@pytest.mark.laws
 def test_an_exported_model_can_be_estimated(out: Runner, planetoid_root: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch_geometric")
     model = tmp_path / "gcn.xml"
@@ -308,6 +314,7 @@ def completed(*words: str) -> list[str]:
     return npusim_process(**environment).stdout.split()
 
 
+@pytest.mark.laws
 def test_completion_knows_commands_workloads_machines_and_techniques() -> None:
     assert completed("es") == ["estimate"]
     assert completed("estimate", "gcn") == ["gcn-citeseer", "gcn-cora"]

@@ -178,6 +178,7 @@ def test_a_damaged_model_file_is_refused(refused: Refusal, tmp_path: Path, conte
     assert str(model) in refused("estimate", str(model))
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize(
     ("library", "extra", "arguments"),
     [

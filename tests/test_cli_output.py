@@ -127,6 +127,7 @@ def test_a_device_is_written_to_and_not_replaced(capsys: pytest.CaptureFixture[s
     assert "No space left on device" in capsys.readouterr().err
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("environment", "coloured"),
     [
@@ -162,6 +163,7 @@ def test_a_terminal_gets_colours_unless_told_otherwise(
     assert colour_codes == coloured
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
 def test_every_encoding_can_show_the_pages_and_a_pipe_gets_no_colours(encoding: str) -> None:
     variables = {"PYTHONIOENCODING": encoding, "TERM": "xterm-256color"}

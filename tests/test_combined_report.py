@@ -40,6 +40,7 @@ def test_the_summary_comes_first_and_links_to_every_result(page: str) -> None:
     assert "Ours &lt;&amp;&gt;" in page
 
 
+@pytest.mark.laws
 def test_a_result_of_a_command_has_all_its_pictures_and_its_verdict(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text(
         "schema: npusim.space/1\nworkload: gcn-cora\ntechniques: stagr\naxes: {npu.tiles: {values: [2, 4]}}\n"

@@ -43,6 +43,7 @@ def test_a_file_gives_the_same_graph_in_a_child_and_here(tmp_path: Path) -> None
         apart.graph_of_file(tmp_path / "a.xml", {"nonsense": [1]})
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("make", hostile_inputs.ONNX_BOMBS)
 def test_a_small_file_that_asks_for_all_memory_is_refused(make: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
@@ -51,6 +52,7 @@ def test_a_small_file_that_asks_for_all_memory_is_refused(make: str, tmp_path: P
         npusim.load_workload(tmp_path / "a.onnx")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("body", "says"),
     [
@@ -68,6 +70,7 @@ def test_a_module_that_ends_its_process_is_reported(body: str, says: str, tmp_pa
         npusim.load_workload(module(tmp_path, body))
 
 
+@pytest.mark.laws
 def test_a_module_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr(apart, "_MODULE_S", 5.0)

@@ -104,6 +104,7 @@ def test_kernel_agrees_with_its_twin_on_random_networks(data):
     check(mapped_or_reject(data.draw(graphs()), soc, data.draw(runs(soc))))
 
 
+@pytest.mark.laws
 @given(st.data())
 @hypothesis_settings(max_examples=25)
 def test_kernel_agrees_with_its_twin_on_images(data):
@@ -125,6 +126,7 @@ def test_no_tiling_beats_the_one_that_the_candidates_give(row_and_op):
     check_operator(row, op, evaluated(row, op))
 
 
+@pytest.mark.laws
 @given(tight_products(triangle=True, rates=True))
 @hypothesis_settings(max_examples=40)
 def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(row_and_op):
@@ -132,6 +134,7 @@ def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(row_and_op):
     check_operator(row, op, evaluated(row, op))
 
 
+@pytest.mark.laws
 @given(tight_products(triangle=True, rates=True))
 @hypothesis_settings(max_examples=60)
 def test_the_busiest_tile_of_a_triangle_has_its_share_of_whole_blocks(row_and_op):
@@ -191,6 +194,7 @@ def test_dsp_kernels_agree_with_their_twin(kernel, elements, rows, dsps, lanes):
     assert seconds == pytest.approx(cycles / 1e9, rel=RELATIVE)
 
 
+@pytest.mark.laws
 @given(tight_convolutions())
 @hypothesis_settings(max_examples=40)
 def test_no_tiling_of_a_convolution_beats_the_one_that_the_candidates_give(row_and_op):

@@ -55,6 +55,7 @@ def test_an_untouched_lab_runs_in_every_form_and_asks_for_answers(lab: Path, tmp
         assert not entry.holds and "set `" in entry.hint
 
 
+@pytest.mark.laws
 def test_a_notebook_of_jupyter_and_of_marimo_is_checked(tmp_path: Path) -> None:
     code = (COURSE / "solutions" / "lab01.py").read_text()
     cell = {"cell_type": "code", "source": ["%matplotlib inline\n", code]}
@@ -67,6 +68,7 @@ def test_a_notebook_of_jupyter_and_of_marimo_is_checked(tmp_path: Path) -> None:
     assert all(each.holds for form in forms for each in check_lab(tmp_path / form))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("body", "says"),
     [
@@ -110,6 +112,7 @@ def test_bad_input_ends_with_status_2(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.laws
 def test_answers_of_a_wrong_kind_are_wrong_answers(tmp_path: Path) -> None:
     path = tmp_path / "lab01.py"
     for answers, says in {

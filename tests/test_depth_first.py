@@ -138,6 +138,7 @@ def test_laws_of_the_event_engine_hold_in_bands(graph, machine):
         check_bounds(mapped, run, run.timeline)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("rows", "columns", "channels"), [(33, 40, 16), (40, 9, 24), (64, 64, 5)])
 def test_the_kernel_agrees_with_its_twin_in_bands(rows, columns, channels):
     soc = SERIES2.but(ON, "npu.sram.per_tile=20KiB", "dram.bandwidth=1GB/s").soc
@@ -146,6 +147,7 @@ def test_the_kernel_agrees_with_its_twin_in_bands(rows, columns, channels):
     check_twin(mapped)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("workload", ["unet-camvid", "yolo-v3-tiny"])
 @pytest.mark.parametrize("bandwidth", ["20GB/s", "80GB/s"])
 def test_engines_agree_on_networks_in_bands(workload, bandwidth):

@@ -19,6 +19,7 @@ def fitted(npu: str) -> Fitted:
     return fit_dpu(MACHINES[npu], shipped_rows(npu))
 
 
+@pytest.mark.laws
 @npus
 def test_shipped_numbers_are_those_of_the_fit(npu):
     sheet = MACHINES[npu].soc.npu.dpu.model

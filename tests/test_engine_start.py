@@ -21,6 +21,7 @@ runpy.run_module("npusim", run_name="__main__")
 """
 
 
+@pytest.mark.laws
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no accounting of a process there")
 @pytest.mark.parametrize("most_cpu_s", [float("inf"), pytest.param(1.5, marks=pytest.mark.calm)])
 def test_an_estimate_in_a_fresh_process_takes_little_memory_and_time(most_cpu_s):

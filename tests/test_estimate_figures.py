@@ -115,6 +115,7 @@ def test_an_estimate_keeps_its_laws(workload, stack, device, hint):
 ARRAYS = [name for name in soc_names() if any(a.dpu.array for a in load_soc(name).array_devices.values())]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 @pytest.mark.parametrize("soc", ARRAYS)
 def test_no_operator_of_a_machine_of_arrays_is_above_its_ceiling(soc, precision):

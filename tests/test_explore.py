@@ -40,11 +40,13 @@ def check_points(c: Campaign, numbers: Any) -> None:
             assert found[name][0] == pytest.approx(getattr(e, name), rel=RELATIVE), (number, name)
 
 
+@pytest.mark.laws
 def test_random_points_of_every_kind_of_axis_cost_what_an_estimate_says():
     c = campaign(MIXED)
     check_points(c, np.random.default_rng(1).integers(0, c.total, 40))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("run", [{"hint": "throughput"}, {"tiles": 2}, {"requests": 3}, {"hint": "latency"}])
 def test_points_cost_what_an_estimate_says_however_the_network_is_run(run):
     c = campaign(changed(MIXED, run=run))
@@ -73,6 +75,7 @@ def test_points_in_a_crowd_cost_what_each_costs_alone():
         assert np.array_equal(together[name], alone[name]), name
 
 
+@pytest.mark.laws
 def test_the_search_looks_at_nothing_but_its_columns():
     soc = load_soc("core-ultra-series2")
     graph = apply(load_workload("gcn-cora"), "stagr+symg")
@@ -94,6 +97,7 @@ def rows_and_changes(graph, soc):
     return table.rows.tobytes(), table.changes.tobytes()
 
 
+@pytest.mark.laws
 def test_tables_of_operators_depend_on_no_number_of_the_machine_that_an_axis_may_set_in_its_row():
     """A number that lowering reads must be told (`is_read_by_lowering`), or sweeps cost the wrong network."""
     soc = load_soc("core-ultra-series2", ["npu.sparsity.decompress_activations=true"])

@@ -111,6 +111,7 @@ def test_a_module_in_memory_becomes_a_graph() -> None:
     assert from_pyg(Net(), {"h": torch.zeros(5, 4), "e": edges}, "mine").tensors["h"].shape == (5, 4)
 
 
+@pytest.mark.laws
 def test_imports_and_conversions_are_reported_to_nobody() -> None:
     """OpenVINO would tell its maker of both, by processes that threads fork."""
     pytest.importorskip("openvino_telemetry")

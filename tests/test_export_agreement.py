@@ -57,6 +57,7 @@ def trained(cora: GraphData) -> dict[str, Trained]:
     return {name: train(trainable(spec, cora, RECIPE.seed), cora, RECIPE) for name, spec in specs.items()}
 
 
+@pytest.mark.laws
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("workload", "stack"),
@@ -270,6 +271,7 @@ def test_sage_along_edges_is_sageconv_operator_for_operator(
     assert_agreement(build_gnn(spec, SMALL), from_pyg(module, inputs))
 
 
+@pytest.mark.laws
 def test_quantgr_exports_products_of_8_bits_that_a_reader_understands(
     cora: GraphData, trained: dict[str, Trained], tmp_path: Path
 ) -> None:

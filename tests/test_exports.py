@@ -131,6 +131,7 @@ def check(seed: int, stacks: tuple[str, ...] = STACKS) -> int:
     return written
 
 
+@pytest.mark.laws
 @pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_export_of_a_random_module_is_the_module(seed):

@@ -40,6 +40,7 @@ class Labelled:
         self.y = torch.arange(NODES) % CLASSES
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("layers", [1, 2])
 def test_trained_convolutions_are_rounded_to_8_bits(layers):
     module, inputs = trained(layers)
@@ -61,6 +62,7 @@ def test_whatever_fails_says_so(monkeypatch, error):
         judge("stagr+quantgr")
 
 
+@pytest.mark.laws
 def test_advice_keeps_the_other_stacks_where_one_fails(monkeypatch):
     def fails(*_, **__):
         raise MemoryError

@@ -135,6 +135,7 @@ slow_machines = st.tuples(
 )
 
 
+@pytest.mark.laws
 @given(networks(8_000, 16_000), slow_machines, st.integers(2, 9), st.sampled_from([None, 1, 6]))
 @settings(max_examples=6)
 def test_steps_of_several_requests_are_folded(network, machine, requests, tiles):

@@ -240,6 +240,7 @@ def test_a_size_without_bound_is_refused_by_operator(saved: Callable[..., Path])
         import_model(saved([ops.gather(x, index, 0)], [x, length]))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [

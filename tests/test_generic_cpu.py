@@ -93,6 +93,7 @@ def test_numbers_of_the_cpu_are_axes_of_a_sweep(tmp_path):
     assert npusim.sweep(space(), tmp_path / "found").points == 8
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "path",
     [
@@ -121,6 +122,7 @@ def test_a_space_cannot_ask_for_tiles_that_are_not_there():
         resolve_axes(space(run={"tiles": 2}), CPU)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "arguments",
     [

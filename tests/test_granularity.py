@@ -61,6 +61,7 @@ def test_a_device_that_has_all_blocks_works_as_it_does_alone(graph, requests):
             assert value == pytest.approx(1.0 / engine["throughput_per_s"], rel=1e-9)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("workload", ["gcn-cora", "gat-cora", "sage-mean-cora"])
 @pytest.mark.parametrize("minimise", ["latency", "energy"])
 def test_a_finer_granularity_is_never_worse(workload, minimise):

@@ -62,6 +62,7 @@ DEATHS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("code", "status"), DEATHS.items())
 def test_a_death_is_one_failed_case(code: str, status: int, server: Server, tmp_path: Path) -> None:
     deadly = Request([code], str(tmp_path), runs_code=True, killed_s=1, most_memory=1 << 28)
@@ -120,6 +121,7 @@ def test_every_finding_is_held_by_a_test() -> None:
             assert any(text in line for line in lines), reference
 
 
+@pytest.mark.laws
 def test_what_is_printed_goes_through_one_door() -> None:
     package = Path(npusim.__file__).parent
     doors = {"cli/output.py", "cli/__init__.py", "confined.py", "calibration/fits.py"}
@@ -144,6 +146,7 @@ def test_traces_without_a_common_layer_say_so(tmp_path: Path, capsys: pytest.Cap
     assert "they have no layer in common" in capsys.readouterr().out
 
 
+@pytest.mark.laws
 def test_a_pipe_of_the_shell_is_read_and_home_is_found(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(json.dumps(hostile_inputs.SOC))
     line = ("estimate", "gcn-cora", "-t", "stagr", "--format", "json", "--soc")
@@ -155,6 +158,7 @@ def test_a_pipe_of_the_shell_is_read_and_home_is_found(tmp_path: Path) -> None:
             assert json.loads(done.stdout)["soc"] == "mine", done.stderr
 
 
+@pytest.mark.laws
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("words", "text"),
@@ -265,6 +269,7 @@ def test_an_odd_process_is_told_what_is_wrong(
     assert "Traceback" not in error and not list(tmp_path.iterdir())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("before", "variables"),
     [
@@ -282,6 +287,7 @@ def test_an_odd_terminal_makes_no_difference(before: str, variables: dict[str, s
     assert max(map(len, table.stdout.split(b"\n"))) < 1100
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("threads", ["2", "64"])
 @pytest.mark.parametrize("before", ["ulimit -v 2097152;", "ulimit -d 1048576;"])
 def test_a_front_is_found_under_the_least_limits(
@@ -320,6 +326,7 @@ def test_a_name_that_is_no_text_is_refused(words: str, tmp_path: Path) -> None:
     assert b"in UTF-8" in done.stderr and b"Traceback" not in done.stderr
 
 
+@pytest.mark.laws
 def test_a_folder_whose_name_is_no_text_is_worked_in_or_named(results: Path, tmp_path: Path) -> None:
     place = tmp_path / "a\udcff"
     shutil.copytree(results / "results", place / "r")
@@ -452,6 +459,7 @@ def test_any_value_in_a_workload_makes_a_network_or_a_message(
         assert error.exit_status == 2 and str(error)
 
 
+@pytest.mark.laws
 @given(st.binary(max_size=200))
 @settings(max_examples=100)
 def test_any_bytes_as_raw_data_are_numbers_or_a_message(

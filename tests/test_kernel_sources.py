@@ -4,6 +4,8 @@ import ast
 import os
 from pathlib import Path
 
+import pytest
+
 import npusim
 from npusim.compiling.kernels import start_threads, thread_count
 
@@ -15,6 +17,7 @@ def own(path: Path, name: str) -> str:
     return f"{path}:{name}" if name.startswith("_") else name
 
 
+@pytest.mark.laws
 def test_a_kernel_that_counts_no_references_calls_none_that_returns_a_new_array():
     """Nobody would free it. That such a kernel makes one itself, numba refuses."""
     makers, called = set(), {}

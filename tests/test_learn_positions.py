@@ -48,6 +48,7 @@ def costs(graph: npusim.Graph, *stacks: str) -> list[npusim.Estimate]:
     return [npusim.estimate(graph, machine(), techniques=stack, interval=False) for stack in stacks]
 
 
+@pytest.mark.laws
 def test_bars_end_at_the_latency() -> None:
     for module, workload in ((lesson("preprocessing"), "gcn"), (lesson("control_flow"), "gat")):
         stacks = getattr(module, "STACKS", None) or module.STEPS
@@ -247,6 +248,7 @@ def test_requests_wait_as_the_queue_says_and_frames_that_go_first_keep_the_bound
     assert seen == {(True, True), (False, True), (False, False)}
 
 
+@pytest.mark.laws
 @pytest.mark.few(1)
 @pytest.mark.parametrize("soc", ["core-ultra-series1", "core-ultra-series2"])
 def test_the_explorer_offers_what_a_data_sheet_takes(soc: str) -> None:

@@ -56,6 +56,7 @@ def test_the_nest_of_the_search_costs_what_the_search_said(row_and_op):
     assert again.tobytes() == searched.tobytes()
 
 
+@pytest.mark.laws
 @given(PRODUCTS, st.integers(0, 2), st.integers(0, 2), st.sampled_from([*Order][:2]))
 @FEW
 def test_split_mode_and_order_restrict_the_search_to_what_a_twin_enumerates(row_and_op, split, mode, order):
@@ -85,6 +86,7 @@ def test_no_nest_is_quicker_than_the_search(row_and_op, column, count, order):
         assert restricted["piece_level"] < 0 or restricted[column] == count
 
 
+@pytest.mark.laws
 @given(tight_products(), st.integers(1, 4), st.integers(1, 4))
 @FEW
 def test_a_nest_fits_from_the_least_sram_on_and_not_below(row_and_op, rows, columns):
@@ -110,6 +112,7 @@ CASES = [
 ]
 
 
+@pytest.mark.laws
 @pytest.mark.few(3)
 @pytest.mark.parametrize(("network", "soc", "how"), CASES)
 @pytest.mark.parametrize("engine", ["analytical", "event"])
@@ -191,6 +194,7 @@ def test_a_mapping_that_breaks_a_capacity_names_the_buffer_and_the_bytes(tmp_pat
     assert again.with_settings([f"npu.sram.per_tile={math.ceil(needed)}B"]).mapped
 
 
+@pytest.mark.laws
 def test_a_nest_against_itself_names_the_key_that_disagrees():
     nest = {"layer0/combine/matmul": {"tiles": {"split": "single", "count": 3}}}
     with pytest.raises(InfeasibleError, match=r"`tiles.(count|split)` disagrees"):

@@ -66,6 +66,7 @@ def row(measurement: Measurement, name: str) -> Any:
     return next(row for row in measurement.rows if row.id == name)
 
 
+@pytest.mark.laws
 def test_every_row_has_a_time_its_spread_and_a_rate(measured: Measurement) -> None:
     assert [row.id for row in measured.rows] == ["product", "product@throughput", "bytes", "empty", "gcn"]
     for one in measured.rows:
@@ -133,6 +134,7 @@ def test_energy_that_nothing_counts_is_null_and_never_0(tmp_path: Path) -> None:
     assert '"energy_j": null' in found.to_json()
 
 
+@pytest.mark.laws
 def test_nothing_private_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "home of alice" / "secret"
     folder.mkdir(parents=True)
@@ -254,6 +256,7 @@ def test_a_precision_that_the_device_does_not_take_is_told() -> None:
         assert told(found) == [f"asked for f16, but the device computes in {took}: product"]
 
 
+@pytest.mark.laws
 def test_a_cpu_computes_in_f32_unless_told_otherwise() -> None:
     default = measure([item(product(64))], "CPU", budget_s=0.05)
     assert default.rows[0].precision == "f32"
@@ -262,6 +265,7 @@ def test_a_cpu_computes_in_f32_unless_told_otherwise() -> None:
         assert (asked.rows[0].precision, told(asked)) == ("bf16", [])
 
 
+@pytest.mark.laws
 def test_networks_take_turns() -> None:
     """Each runs once in each round, so that drift hits all alike."""
     ran: list[str] = []

@@ -25,6 +25,7 @@ def product(size: int) -> Benchmark:
     return Benchmark(operator="MatMul", sizes={"m": size, "k": size, "n": size})
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("others", [0.0, 1000.0])
 def test_a_row_that_others_disturb_throughout_is_told(others: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The device is real; what processors did meanwhile is not."""
@@ -94,6 +95,7 @@ def timed(device: SimulatedDevice, budget: TimeBudget, monkeypatch: pytest.Monke
     return network
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize(("others", "turns"), [(1.0, 2), (0.0, 1)])
 def test_a_disturbed_turn_is_done_again_once(
     others: float, turns: int, monkeypatch: pytest.MonkeyPatch

@@ -112,6 +112,7 @@ Qwen/Qwen3-8B mistral-7b-instruct-v0.3
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("machine", ["155H", "165H", "185H", "258V", "265K", "265KF", "288V", "358H"])
 @pytest.mark.parametrize("device", ["NPU", "GPU", "CPU"])
 def test_every_network_of_the_sources_is_a_row_on_every_device(

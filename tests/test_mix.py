@@ -81,6 +81,7 @@ LAWS = {
 }
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("law", LAWS)
 def test_95_percent_intervals_hold_the_mean_of_the_closed_form(law):
     """Of 24 independent intervals at least 19 must hold it: fewer have a probability of 0.1 %."""
@@ -95,6 +96,7 @@ def test_95_percent_intervals_hold_the_mean_of_the_closed_form(law):
     assert held >= 19
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("preemption", ["none", "instruction"])
 def test_priorities_have_the_waiting_times_of_cobham(preemption):
     """M/M/1 with two classes (Cobham 1954), preemptive resume (Kleinrock, Queueing Systems II, 3.4)."""
@@ -249,6 +251,7 @@ def test_a_package_holds_work_back_to_what_its_limits_sustain():
     assert sustained_w == pytest.approx(float(limits.most_w.min()), rel=0.01)
 
 
+@pytest.mark.laws
 def test_a_closed_loop_sustains_what_its_estimate_says():
     """A limit below the power of the CPU: the throughput in the end is that of --sustained."""
     limit = ["package.power_limit=8W"]
@@ -283,6 +286,7 @@ def test_a_twin_of_a_device_serves_half_of_the_requests():
         npusim.mix(Mix.model_validate(data | {"copies": {"npu2": "nqu"}}))
 
 
+@pytest.mark.laws
 def test_a_closed_network_has_the_throughput_of_mean_value_analysis():
     """Clients that think and one exponential server (Reiser and Lavenberg 1980)."""
     clients, think_s = 6, 4.0
@@ -361,6 +365,7 @@ def test_a_single_stream_at_low_load_takes_the_estimate_to_the_last_digit(networ
     assert periodic.mean_s == periodic.p999_s == npusim.estimate(network).latency_s
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize(("hint", "clients"), [("latency", 1), ("throughput", 8)])
 def test_a_closed_loop_has_the_throughput_of_the_estimate(hint, clients):
     answer = npusim.mix(f"yolov8n:closed,hint={hint},clients={clients}", requests=4000).streams[0]
@@ -384,6 +389,7 @@ def test_a_mix_is_the_same_from_a_file_and_inline(tmp_path, capsys):
     assert len(slices) == 64 and (tmp_path / "mix.html").read_text().count("mobilenet-v2")
 
 
+@pytest.mark.laws
 def test_the_largest_rate_under_a_deadline_keeps_it():
     streams = ["mobilenet-v2:poisson=30/s,deadline=20ms", "yolov8n:poisson=30/s"]
     found = npusim.mix(*streams, requests=2000, find_rate="mobilenet-v2").found_rate
@@ -399,6 +405,7 @@ member = Scheduler("longest", "the longest service first", Longest)
 """
 
 
+@pytest.mark.laws
 def test_a_package_adds_a_scheduler(tmp_path, monkeypatch):
     (tmp_path / "stranger_module.py").write_text(SCHEDULER)
     info = tmp_path / "stranger-1.0.dist-info"
@@ -413,6 +420,7 @@ def test_a_package_adds_a_scheduler(tmp_path, monkeypatch):
     SCHEDULERS.remove("longest")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -458,6 +466,7 @@ def test_an_error_in_a_file_names_its_line(tmp_path):
     assert isinstance(load_mix(["vit:closed"]), Mix)
 
 
+@pytest.mark.laws
 def test_weights_that_another_network_evicts_are_fetched_again() -> None:
     """Two networks by turns each take the time of a first inference; one alone that of the steady state."""
     kept = ["npu.sram.per_tile=16MiB", "npu.schedule.resident_weights=true"]
@@ -473,6 +482,7 @@ def test_weights_that_another_network_evicts_are_fetched_again() -> None:
     assert by_turns[0].p50_s == pytest.approx(first, rel=1e-12)
 
 
+@pytest.mark.laws
 def test_weights_evicted_by_a_preempting_network_are_fetched_again() -> None:
     kept = ["npu.sram.per_tile=16MiB", "npu.schedule.resident_weights=true"]
     streams = ("resnet-50:5/s,priority=2", "mobilenet-v2:5/s,priority=1")
@@ -485,6 +495,7 @@ def test_weights_evicted_by_a_preempting_network_are_fetched_again() -> None:
     assert without.p50_s == npusim.estimate("resnet-50", settings=kept[:1]).latency_s
 
 
+@pytest.mark.laws
 def test_a_share_of_sram_keeps_its_weights_and_serves_as_that_sram_does() -> None:
     """16 MiB a tile, 96 KiB of them reserved: a share of 0.5 is half of the rest, beside it nobody evicts."""
     kept = "npu.schedule.resident_weights=true"
@@ -497,6 +508,7 @@ def test_a_share_of_sram_keeps_its_weights_and_serves_as_that_sram_does() -> Non
     assert result.streams[0].p50_s == result.streams[0].alone_s
 
 
+@pytest.mark.laws
 def test_a_network_over_two_devices_takes_the_estimate_of_the_best_division() -> None:
     """A single stream by both; energy, too, is that of `estimate --split`, without idle power."""
     scenario = Mix.model_validate(
@@ -519,6 +531,7 @@ def parse_poisson(rate: str) -> dict[str, str]:
     return {"kind": "poisson", "rate": rate}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("scheduler", ["fifo", "priority", "fair"])
 @pytest.mark.parametrize("preemption", ["none", "layer", "instruction"])
 def test_requests_for_both_devices_and_for_one_never_wait_for_each_other(scheduler, preemption):
@@ -552,6 +565,7 @@ def test_requests_for_both_devices_and_for_one_never_wait_for_each_other(schedul
         assert urgent_s == pytest.approx(deterministic(0.1) * 0.1, rel=0.03)
 
 
+@pytest.mark.laws
 def test_more_of_the_contended_resource_is_simulated() -> None:
     """A second device serves two of four clients at once, more DRAM as in a mix with it."""
     result = npusim.mix("gcn-cora:closed,clients=4", duration="20s")

@@ -28,6 +28,7 @@ def study(**asked: object) -> MixStudy:
     return result
 
 
+@pytest.mark.laws
 def test_each_design_equals_its_own_simulation() -> None:
     rows = study(over={"npu.tiles": [2, 6], "scheduler": ["fifo", "edf"]}).rows
     assert [row.at for row in rows[1:]] == [
@@ -44,6 +45,7 @@ def test_a_design_that_changes_nothing_is_the_mix_itself() -> None:
     assert (base.energy_j, base.area_mm2) == (same.energy_j, same.area_mm2)
 
 
+@pytest.mark.laws
 def test_the_front_holds_what_nothing_dominates() -> None:
     result = study(over={"npu.tiles": [1, 2, 4, 6], "dram.bandwidth": ["40 GB/s", "80 GB/s"]})
     assert result.stream == "camera"
@@ -63,6 +65,7 @@ def test_a_design_above_its_capacity_is_a_row_with_its_reason() -> None:
     assert not result.rows[2].on_front
 
 
+@pytest.mark.laws
 def test_the_usual_changes_run_and_a_second_npu_costs_its_area() -> None:
     result = study(changes=True)
     names = [row.name for row in result.rows]
@@ -96,6 +99,7 @@ def test_whatif_of_a_mix_tries_its_usual_changes(tmp_path: Path, capsys: pytest.
     assert "see npusim mix" in capsys.readouterr().err
 
 
+@pytest.mark.laws
 def test_a_comparison_has_as_many_replications_as_it_needs() -> None:
     """A sixth of the NPU is decided at once; a change that noise hides takes more seeds."""
     decided, close = (

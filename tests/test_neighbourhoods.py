@@ -59,6 +59,7 @@ def layer(kind: str) -> torch.nn.Module:
 KINDS = ("gin", "edge", "mean", "max", "min", "gcn", "attention", "gat", "gatv2", "pna")
 
 
+@pytest.mark.laws
 @settings(max_examples=60, deadline=None)
 @given(
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=3),
@@ -132,6 +133,7 @@ def test_exports_are_the_module(name, make):
     assert error(valued_module(module.eval(), inputs, name), stack) < ROUNDING
 
 
+@pytest.mark.laws
 def test_edges_are_known_by_what_is_done_with_them():
     torch.manual_seed(0)
     module, inputs = forms.schnet(5, 15)

@@ -235,6 +235,7 @@ def test_a_file_that_cannot_be_is_one_line_that_names_the_key(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", workload_names())
 def test_the_schema_of_workload_files_admits_those_that_ship(name: str) -> None:
     schema = schema_of(workload_file())

@@ -104,6 +104,7 @@ def test_a_file_is_right_for_all_edges_that_it_takes(case, stack, tmp_path):
     assert ("edge_index" in taken) == (stack == "none") and "x" in taken
 
 
+@pytest.mark.laws
 def test_advice_names_the_inputs_that_its_file_has(tmp_path):
     make, names = CASES["GCN"]
     torch.manual_seed(0)

@@ -79,6 +79,7 @@ def answered(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.laws
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["data", "plain"])
 def test_a_stream_of_updates_on_a_module_has_every_way(file, name, capsys):
@@ -87,6 +88,7 @@ def test_a_stream_of_updates_on_a_module_has_every_way(file, name, capsys):
     assert all(way["total_s"] > 0 for way in followed["strategies"])
 
 
+@pytest.mark.laws
 def test_a_module_of_another_size_is_that_of_a_larger_example(file):
     scenario = Scenario(f"{file}:data")
     graph = scenario.on_structure(resized(scenario.baseline.structure, Size(320, 400)))
@@ -95,6 +97,7 @@ def test_a_module_of_another_size_is_that_of_a_larger_example(file):
     assert apply(graph, "grad").macs > apply(scenario.baseline, "grad").macs
 
 
+@pytest.mark.laws
 def test_nodepad_on_a_module_is_the_module_on_more_nodes(file):
     scenario = Scenario(f"{file}:data")
     padded = apply(scenario.baseline, "grad+nodepad:capacity=320")
@@ -119,12 +122,14 @@ def test_recurrent_cells_over_the_nodes_are_padded():
     assert all(30 not in t.shape for t in padded.tensors.values() if t.dtype.is_float)
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("command", [["stream"], ["advise", "--sizes", "10,20"]])
 def test_a_module_without_edges_has_no_stream_and_no_sizes(file, command, capsys):
     assert run([command[0], f"{file}:points", *command[1:]]) == 2
     assert "data graph" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.laws
 def test_parts_of_a_module_are_compiled_one_by_one(file, capsys):
     words = ["estimate", f"{file}:data", "-t", "stagr"]
     whole = answered(words, capsys)
@@ -208,6 +213,7 @@ def test_a_module_of_graph_convolutions_is_pruned(file, tmp_path, capsys):
         assert message in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.laws
 def test_buckets_hold_every_size_and_the_fewest_that_suffice_are_advised(file, tmp_path, capsys):
     sizes = np.random.default_rng(0).choice([300, 1200, 2400, 4000], 40)
     (tmp_path / "sizes.txt").write_text("\n".join(map(str, sizes)))

@@ -52,6 +52,7 @@ def test_with_several_in_flight_the_pace_counts_and_its_bound_is_told():
     assert found.throughput_per_s >= max(alone.throughput_per_s for alone in found.alone)
 
 
+@pytest.mark.laws
 def test_a_network_with_many_open_branches_has_a_bound_that_is_true():
     """Each of 16 layers reads what the graph's preprocessing made: more states than are kept."""
     found = place("gat-cora", "core-ultra-series2", settings={"workload.layers": 16})
@@ -87,6 +88,7 @@ def test_a_wrong_device_is_answered_with_the_nearest(capsys):
     assert "did you mean `cpu`?" in capsys.readouterr().err
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options", [{}, {"minimise": "energy"}, {"hint": "throughput"}, {"devices": ["npu"]}]
 )

@@ -96,6 +96,7 @@ def test_a_broken_package_is_named(package, source, target, why):
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.laws
 def test_what_cannot_be_read_or_loaded_stops_nothing_of_npusim(package, capfd):
     folder = package("raise GeneratorExit", name="raising")
     bad = folder / "unreadable-1.0.dist-info"
@@ -119,6 +120,7 @@ EVERY_GROUP = "".join(
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "words",
     [

@@ -52,6 +52,7 @@ def test_the_data_sheet_declares_its_own_columns():
     assert {f"dpu_{name}" for name in DpuModel.model_fields} <= set(ARCH_DTYPE.names)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("record", [*RECORDS, DpuWorkload], ids=lambda record: record.__name__)
 def test_every_column_says_what_it_is(record):
     assert not [name for name, field in fields_of(record).items() if not field.meaning]

@@ -170,6 +170,7 @@ def test_an_interval_is_shown_where_there_is_one(gcn: Estimate) -> None:
     assert "[500 µs to 900 µs]" in text_of(estimate_page(fitted))
 
 
+@pytest.mark.laws
 def test_a_comparison_ends_with_its_conclusion(comparison: WhatIf) -> None:
     page = text_of(whatif_page(comparison))
     assert page.split("\n\n")[-1].split() == comparison.conclusion.split()
@@ -189,6 +190,7 @@ def test_a_comparison_tells_which_stacks_are_dominated_and_which_were_left_out(c
     assert "symg needs a symmetric" in text_of(whatif_page(gat))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("columns", [60, 80, 100, 140])
 def test_no_line_is_wider_than_the_terminal_and_no_figure_is_cut(
     comparison: WhatIf, gcn: Estimate, columns: int

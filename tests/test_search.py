@@ -19,6 +19,7 @@ from npusim.explore.search import search
 SPACE = load_space(changed(MIXED, constraints={"area_mm2": {"max": 8.0}}))
 
 
+@pytest.mark.laws
 def test_the_same_seed_finds_the_same_and_another_seed_something_else(tmp_path):
     runs = [search(SPACE, tmp_path / str(i), budget=200, seed=seed) for i, seed in enumerate((1, 1, 2))]
     assert runs[0].steps == runs[1].steps != runs[2].steps
@@ -26,6 +27,7 @@ def test_the_same_seed_finds_the_same_and_another_seed_something_else(tmp_path):
     assert fronts[0] == fronts[1] != fronts[2]
 
 
+@pytest.mark.laws
 def test_a_stopped_search_is_resumed_to_the_same_front(tmp_path):
     search(SPACE, tmp_path / "whole", budget=300)
     generations = iter(range(100))
@@ -36,6 +38,7 @@ def test_a_stopped_search_is_resumed_to_the_same_front(tmp_path):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.laws
 def test_another_search_is_not_resumed(tmp_path):
     search(SPACE, tmp_path, budget=100)
     with pytest.raises(NpusimError, match="another space, seed"):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import convolutions, graphs
@@ -89,6 +90,7 @@ FRONTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.laws
 @given(
     graphs() | convolutions(), st.sampled_from(["npu.tiles", "npu.dpu.dataflow", LEVEL, SRAM]),
     st.sampled_from(FRONTS),

@@ -288,6 +288,7 @@ def test_a_voltage_that_the_clocks_or_the_process_do_not_allow_is_refused(settin
         load_soc("core-ultra-series2", settings)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", soc_names())
 def test_every_operating_point_of_a_sheet_may_be_set(name):
     for device, array in load_soc(name).array_devices.items():

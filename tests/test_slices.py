@@ -52,6 +52,7 @@ def named_modules(path: Path) -> set[str]:
     return {name.split(".")[1] for name in names if name.startswith("npusim.") and name.count(".")}
 
 
+@pytest.mark.laws
 def test_the_core_names_no_slice_and_no_slice_another() -> None:
     sources = [path for ending in ("*.py", "*.pyi") for path in (ROOT / "npusim").rglob(ending)]
     for path in sources:

@@ -104,6 +104,7 @@ def test_large_products_on_two_devices_take_about_half_the_time_and_requests_twi
     assert ways["rows"].latency_s < ways["channels"].latency_s  # which exchange results
 
 
+@pytest.mark.laws
 def test_the_chosen_way_costs_least_and_both_commands_show_it(capsys):
     for words, by in ((["estimate"], "latency_s"), (["map", "--hint", "throughput"], "throughput_per_s")):
         assert run([words[0], "mobilenet-v2", "--split", "2", *words[1:]]) == 0

@@ -74,6 +74,7 @@ def test_the_same_seed_gives_the_same_stream():
 # Strategies
 
 
+@pytest.mark.laws
 @given(streams, st.integers(0, 40), st.integers(1, 3))
 @settings(max_examples=15)
 def test_totals_add_up_and_padding_never_recompiles_below_its_capacity(updates, room, inferences):
@@ -327,6 +328,7 @@ def test_the_page_fits_into_eighty_columns():
     assert "…" not in text.getvalue()
 
 
+@pytest.mark.laws
 def test_a_factory_on_a_data_graph_is_followed_like_the_workload_it_builds():
     def mine(structure=CORA, hidden=64):
         return build_gnn(load_gnn("gcn-cora", {"workload.hidden": hidden}), structure, "gcn-cora")
@@ -362,6 +364,7 @@ def test_answers_at_a_rate_take_the_time_of_pollaczek_and_khinchine() -> None:
     assert response_times(update_s, inference_s, (5.1, 1.0)) == {}
 
 
+@pytest.mark.laws
 def test_a_stream_says_how_long_answers_take_at_its_rates() -> None:
     result = stream("gcn-cora", updates=5, rates="1,10")
     recompile, padded = result.strategies[0], result.strategies[2]

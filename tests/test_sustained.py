@@ -77,6 +77,7 @@ def test_a_burst_ends_when_a_simulation_in_small_steps_says_so(package):
     assert name == s.ends_by or naive_s == pytest.approx(s.burst_s, rel=0.001)
 
 
+@pytest.mark.laws
 @given(PACKAGES, st.sampled_from([*PACKAGE]), st.floats(1.0, 3.0))
 @settings(max_examples=40, deadline=None)
 def test_looser_limits_sustain_no_less_and_nothing_beats_the_burst(package, key, factor):

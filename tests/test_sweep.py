@@ -104,6 +104,7 @@ def test_a_sweep_has_enough_chunks_for_several_workers(points, chunks):
     assert -(-points // chunk_points(load_space(QUICK), points)) == chunks
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("chunk", [299, 7200, 10**6])
 def test_the_size_of_chunks_does_not_change_what_is_kept(tmp_path, chunk, undisturbed):
     sweep(QUICK, tmp_path, chunk=chunk)
@@ -152,6 +153,7 @@ def wait_for_chunks(directory: Path, process: "subprocess.Popen[Any]", count: in
         time.sleep(0.005)
 
 
+@pytest.mark.laws
 def test_killed_at_random_instants_the_result_has_the_same_bytes(tmp_path, undisturbed):
     """The runs die at random instants from the first chunk on, and each goes on where the last one died."""
     space, out = space_file(tmp_path), tmp_path / "out"
@@ -210,6 +212,7 @@ for line in sys.stdin:
     assert bytes_of(out) == undisturbed
 
 
+@pytest.mark.laws
 def test_ctrl_c_finishes_the_chunk_and_says_how_to_go_on(tmp_path):
     space, out = space_file(tmp_path, changed(MIXED, keep="all")), tmp_path / "out"
     process = subprocess.Popen(
@@ -245,6 +248,7 @@ def test_a_full_disk_is_told_and_what_is_written_stays_valid(tmp_path):
     assert sweep(space, tmp_path, resume=True).kept == 7200
 
 
+@pytest.mark.laws
 def test_the_command_prints_one_json_document(tmp_path, undisturbed):
     words = ("sweep", str(space_file(tmp_path)), "-o", str(tmp_path / "out"), "--format", "json", "--quiet")
     done = subprocess.run(command(*words), capture_output=True, text=True, check=True, timeout=900)
@@ -275,6 +279,7 @@ def test_front_of_a_sweep_names_the_knee_and_warns_of_what_was_left_out(tmp_path
         pareto(tmp_path, None, "area_mm2 < 0")
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("where", [None, '"npu.tiles" < 5 and latency_s > 0.0005'])
 def test_a_front_of_parts_is_the_front_of_all_points(tmp_path, monkeypatch, where):
     """Rows are read and compared part by part; the document says nothing of the parts."""
@@ -295,6 +300,7 @@ def test_a_front_of_parts_is_the_front_of_all_points(tmp_path, monkeypatch, wher
     assert pareto(tmp_path, names, where) == whole
 
 
+@pytest.mark.laws
 def test_the_page_of_a_front_holds_everything(tmp_path):
     from npusim.reporting.exploration import pareto_page
 

@@ -198,6 +198,7 @@ def test_a_count_is_a_whole_number_of_one_or_more(raw: object) -> None:
     assert read("PositiveCount", {"value": 2, "source": "[X]"}) == 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("symbol", sorted(set(_ATOMS) - {"m^2", *_COUNTED}))
 def test_the_list_of_usual_units_agrees_with_pint(symbol: str) -> None:
     base, worth = _ATOMS[symbol]

@@ -85,6 +85,7 @@ def test_a_stack_is_compared_with_the_one_that_lacks_what_is_applied_last():
 # Intervals
 
 
+@pytest.mark.laws
 def test_every_speed_up_lies_in_its_interval_and_the_baseline_has_no_width(compared):
     base, *others = compared.variants
     assert base.speedup_interval == (1.0, 1.0)
@@ -100,6 +101,7 @@ def test_symg_is_uncertain_by_the_rate_of_transposed_reads_and_cacheg_is_not(com
     assert "npu.symg.transposed_read_rate" not in by_name["stagr+cacheg"].step_uncertain_by
 
 
+@pytest.mark.laws
 def test_the_same_seed_draws_the_same_machines():
     first, again, other = (whatif(GCN, SERIES2, STACKS, samples=16, seed=seed) for seed in (1, 1, 2))
     assert first == again
@@ -134,12 +136,14 @@ def test_a_drawn_number_keeps_to_what_its_kind_allows(seed, size):
     assert machine.npu.sram == SERIES2.npu.sram
 
 
+@pytest.mark.laws
 def test_a_more_uncertain_number_widens_the_interval():
     wide = load_soc("core-ultra-series2", ["npu.symg.transposed_read_rate={value: 0.5, uncertainty: 200 %}"])
     sure, unsure = (whatif(GCN, soc, STACKS).variants[1].step_interval for soc in (SERIES2, wide))
     assert unsure[1] - unsure[0] > sure[1] - sure[0]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("number", "value", "metric"),
     [
@@ -180,6 +184,7 @@ def test_a_number_is_drawn_alike_for_networks_that_rest_on_other_numbers():
 # Settings that are varied
 
 
+@pytest.mark.laws
 def test_every_combination_is_a_point_with_every_stack(over):
     assert len(over.points) == 4
     assert len(over.variants) == 4 * len(STACKS)
@@ -272,6 +277,7 @@ def test_the_html_page_needs_no_other_file(compared, over):
         assert all(v.techniques in page or v.stack in page for v in result.variants)
 
 
+@pytest.mark.laws
 def test_the_example_of_the_help_runs_and_fits_the_schema(capsys, tmp_path):
     import jsonschema
 

@@ -73,6 +73,7 @@ def test_every_technique_is_compared_or_left_out_with_a_reason(network):
     assert not compared & (named - {"stagr"})  # `grad (instead of stagr)`
 
 
+@pytest.mark.laws
 def test_default_stacks_find_what_the_named_lists_find():
     for network in ("gat-cora", "sage-max-cora"):
         named = [str(stack) for stack in stacks()["all"] if legal(load_workload(network), stack) is None]
@@ -100,6 +101,7 @@ def test_an_imported_model_gets_default_stacks(tmp_path):
 # Devices and what they rest on
 
 
+@pytest.mark.laws
 def test_the_untouched_network_stands_first_on_every_device(gcn):
     assert [d.device for d in gcn.devices] == ["cpu", "gpu", "npu"]
     for d in gcn.devices:
@@ -136,6 +138,7 @@ def test_a_number_that_is_well_known_is_not_named():
 # Advice
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("network", "compared"),
     [("gcn-cora", ["none", "graphsplit"]), ("gcn-cora", ["stagr"]), ("gat-cora", ["stagr", "stagr+quantgr"])],
@@ -175,6 +178,7 @@ def test_no_figure_has_more_digits_than_its_interval_bears(gcn):
     assert len(latency.rstrip("0")) == 1  # 33.0 ms of 13 to 86
 
 
+@pytest.mark.laws
 def test_over_keeps_names_and_times_at_eighty_columns():
     values = [f"{size}MiB" for size in ("0.5", "1", "1.5", "2", "3", "4")]
     compared = ["stagr", "stagr+symg", "stagr+quantgr+symg+cacheg"]

@@ -11,6 +11,7 @@ from npusim.decomposition import lesson as chunks
 pytestmark = pytest.mark.usefixtures("own_main")
 
 
+@pytest.mark.laws
 def test_chunks_are_said_to_be_quicker_where_they_are() -> None:
     seen = set()
     for values in sampled(chunks.LESSON.pictures[0]):

@@ -66,6 +66,7 @@ def test_the_runtime_never_moves_more_bytes_than_nitro_or_the_paper(model, machi
     assert runtime.moved_bytes <= min(nitro.moved_bytes, paper.moved_bytes) * (1 + 1e-9)
 
 
+@pytest.mark.laws
 @law
 @given(models, machines)
 def test_fewer_bits_are_never_slower_and_groups_never_quicker(model, machine):

@@ -62,6 +62,7 @@ def test_models_have_their_weights(name, billions):
     assert counted == spec.parameters
 
 
+@pytest.mark.laws
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "how",
@@ -135,6 +136,7 @@ def test_an_exported_folder_is_laid_out_and_named_as_nitros(folder):
     assert import_model(folder / "model" / "1.xml").state_results
 
 
+@pytest.mark.laws
 def test_static_tokens_are_those_of_the_dynamic_model(folder):
     """Greedy: prompt and ten tokens, the scores of every step beside a model whose cache grows."""
     import torch
@@ -192,6 +194,7 @@ def test_both_engines_agree(device, how):
     assert times[1] == pytest.approx(times[0], rel=0.15)
 
 
+@pytest.mark.laws
 @settings(max_examples=6, deadline=None)
 @given(st.sampled_from(["npu", "cpu", "gpu"]), st.integers(33, 400), st.integers(1, 400))
 def test_time_and_memory_never_fall_with_the_cache(device, places, more):
@@ -321,6 +324,7 @@ def test_an_estimate_has_figures_by_the_token():
     assert decode.tokens_per_s == pytest.approx(1 / decode.token_s)
 
 
+@pytest.mark.laws
 def test_models_formats_and_devices_are_compared_and_a_draft_judged(capsys):
     asked = [
         "llm",
@@ -418,6 +422,7 @@ def test_other_forms_give_the_dynamic_models_scores(tmp_path):
         static.step(5)
 
 
+@pytest.mark.laws
 def test_compiling_in_one_piece_passes_what_nitro_had():
     """96 GB, the paper's one bound; its two parts of layers fit."""
     whole, parts = (
@@ -429,6 +434,7 @@ def test_compiling_in_one_piece_passes_what_nitro_had():
     assert (whole.compilation.models, parts.compilation.models) == (1, 4)
 
 
+@pytest.mark.laws
 @settings(max_examples=5, deadline=None)
 @given(st.sampled_from([1, 2]), st.sampled_from(["fp16", "int8"]))
 def test_more_parts_take_less_memory_to_compile_and_more_launches(chunks, weights):
@@ -444,6 +450,7 @@ def test_more_parts_take_less_memory_to_compile_and_more_launches(chunks, weight
     assert npusim.estimate(TINY, device="gpu").compilation is None
 
 
+@pytest.mark.laws
 def test_launches_stand_beside_the_memory_of_compiling(capsys):
     asked = ["whatif", TINY, "--stack", "none", "--device", "npu", "--over", "workload.chunks=1,4"]
     assert run([*asked, "--format", "table"]) == 0
@@ -475,6 +482,7 @@ def test_passes_over_the_cache_add_up_and_grow():
         assert counts.get(name, 2 * layers) in (layers, 2 * layers)
 
 
+@pytest.mark.laws
 def test_memory_says_what_it_holds_and_packed_weights_both_readings(capsys):
     asked = ["llm", TINY, "--soc", "core-ultra-nitro", "--devices", "npu,cpu", "--weights", "fp16,int4"]
     assert run([*asked, "--format", "json", "--growth", "64,128"]) == 0

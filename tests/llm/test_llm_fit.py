@@ -1,8 +1,11 @@
 """The fit of a laptop's CPU and GPU to NITRO's times of a token."""
 
+import pytest
+
 from npusim.calibration.fits import main
 
 
+@pytest.mark.laws
 def test_a_fit_to_figures_prints_each_figure_fitted_and_left_out(capsys):
     assert main(["nitro"]) == 0
     out = capsys.readouterr().out

@@ -11,6 +11,7 @@ from npusim.llm import lesson as decoding
 pytestmark = pytest.mark.usefixtures("own_main")
 
 
+@pytest.mark.laws
 def test_a_token_reads_all_weights_at_the_bandwidth_of_its_device() -> None:
     assert decoding._token("fp16", 128, "gpu").memory.constants_bytes == pytest.approx(
         decoding.WEIGHT_BYTES, rel=0.02

@@ -113,6 +113,7 @@ def test_a_pyramid_has_subnets_too():
         assert torch.allclose(net(images, architecture), net.subnet(architecture)(images), atol=1e-5)
 
 
+@pytest.mark.laws
 def test_a_subnet_is_the_network_that_is_costed():
     from graph_agreement import assert_agreement
 
@@ -145,6 +146,7 @@ def test_largest_and_smallest_subnets_of_a_step_have_one_operator_each_drawn_ane
     assert len({step[0] for step in steps}) == len({step[-1] for step in steps}) == 4
 
 
+@pytest.mark.laws
 def test_training_learns_and_is_told_as_a_document(trained: Path):
     document = json.loads((trained / "training.json").read_text())
     assert document["schema"] == "npusim.magnas-training/1"

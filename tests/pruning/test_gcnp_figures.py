@@ -10,6 +10,7 @@ from npusim.validation import load_suite, run_suite
 from npusim.validation.figures import key_of
 
 
+@pytest.mark.laws
 def test_the_papers_counts_follow_from_the_networks() -> None:
     judged = run_suite("gcnp")
     assert judged.ok
