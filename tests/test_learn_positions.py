@@ -297,7 +297,7 @@ def test_a_tiling_moves_what_the_equation_says_and_beats_no_search() -> None:
         assert ("does not fit" in text) == (own is None)
         if own is None:
             # Nothing that fits with one buffer beside its streams is refused.
-            assert 2 * block > 0.9 * 1e6 * sram and "bytes of npu.sram.per_tile" in said
+            assert 2 * block > 0.9 * 1e6 * sram and "do not fit into npu.sram.per_tile" in said
             continue
         fitting += 1
         assert block < 1e6 * sram
