@@ -40,7 +40,7 @@ def convolutions(arch, w, k, n, density, cycles):
 
 @pytest.fixture
 def arch():
-    return arch_row(load_soc("core-ultra-series2"), 1, 1, "latency").archs.arrays[0].copy()
+    return arch_row(load_soc("core-ultra-series2"), 1, 1, "latency").archs.arrays.copy()
 
 
 def sizes(count):

@@ -15,7 +15,7 @@ ov = pytest.importorskip("openvino")
 from npusim.gnn_models.networks import SAGE  # noqa: E402
 from npusim.gnn_models.views import (  # noqa: E402
     EdgeView,
-    GatheredView,
+    Rows,
     sample_neighbours,
     sampled_edge_index,
 )
@@ -42,7 +42,7 @@ def sage(form, order, maximum):
     edges = random.integers(0, NODES, (2, 10556))
     neighbours, mask = sample_neighbours(edges, NODES, NEIGHBOURS, 0)
     sampled = sampled_edge_index(neighbours, mask)
-    view = EdgeView(sampled, NODES, False) if form == "edges" else GatheredView(neighbours, mask)
+    view = EdgeView(sampled, NODES, False) if form == "edges" else Rows(neighbours, mask)
     widths = [(FEATURES, HIDDEN), (HIDDEN, CLASSES)]
     module = SAGE(widths, view, maximum, order == "aggregate_first")
     return request_of(module, (torch.rand(NODES, FEATURES), *view.example.values()))

@@ -5,7 +5,6 @@ from typing import Any
 from npusim.api.asking import advise as advise
 from npusim.api.asking import compare as compare
 from npusim.api.asking import estimate as estimate
-from npusim.api.asking import show as show
 from npusim.api.asking import whatif as whatif
 from npusim.api.exploring import learn as learn
 from npusim.api.exploring import list as list
@@ -13,6 +12,7 @@ from npusim.api.exploring import report as report
 from npusim.api.exploring import schema as schema
 from npusim.api.planning import map as map
 from npusim.api.planning import mix as mix
+from npusim.api.planning import show as show
 from npusim.api.planning import stream as stream
 from npusim.api.trusting import accuracy as accuracy
 from npusim.api.trusting import export as export

@@ -162,15 +162,8 @@ def plugins() -> list[Entry]:
 
 
 CATALOGUES: Mapping[str, Callable[[], list[Entry]]] = {
-    "socs": socs,
-    "workloads": workloads,
-    "techniques": techniques,
-    "ops": ops,
-    "suites": suites,
-    "spaces": spaces,
-    "schedulers": schedulers,
-    "formats": formats,
-    "plugins": plugins,
+    entries.__name__: entries
+    for entries in (socs, workloads, techniques, ops, suites, spaces, schedulers, formats, plugins)
 }
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, BinaryIO
+from typing import Any
 
 from npusim.errors import NpusimError
 
@@ -85,32 +85,27 @@ def serve() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    work, arguments, seconds, most_bytes = json.load(sys.stdin)
-    status = _status(resolve_name(work), arguments, seconds, most_bytes, answer, complaint)
-    os._exit(status)  # libraries that are out of memory do not end well
-
-
-def _status(
-    work: Work, arguments: Any, seconds: float, most_bytes: int, answer: BinaryIO, complaint: BinaryIO
-) -> int:
+    name, arguments, seconds, most_bytes = json.load(sys.stdin)
+    work: Work = resolve_name(name)
     import traceback
 
+    text = ""
     try:
         limit(seconds, most_bytes)
         work(answer, *arguments)
         answer.flush()
-        return _DONE
+        status = _DONE
     except MemoryError:
-        return _NOT_ENOUGH_MEMORY
+        status = _NOT_ENOUGH_MEMORY
     except NpusimError as error:
         status, text = NpusimError.exit_status, str(error)
     except KeyboardInterrupt:  # not the user's, whose Ctrl-C does not come here
-        return 1
+        status = 1
     except BaseException:
         status, text = _BUG, traceback.format_exc()
     complaint.write(text.encode(errors="replace"))
     complaint.flush()
-    return status
+    os._exit(status)  # libraries that are out of memory do not end well
 
 
 def limit(seconds: float, most_bytes: int) -> None:

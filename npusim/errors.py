@@ -9,6 +9,7 @@ from __future__ import annotations
 import copyreg
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 _LONGEST_PROBLEM = 1_000
@@ -100,6 +101,7 @@ class NpusimError(Exception):
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
+@dataclass(eq=False, repr=False)
 class ConfigError(NpusimError):
     """A wrong configuration: ``file:line: key: found ...; allowed ...; did you mean ...?``.
 
@@ -108,26 +110,22 @@ class ConfigError(NpusimError):
     `others` are further errors of the same file, one a line; `more` counts those that are not shown.
     """
 
-    def __init__(
-        self,
-        found: str,
-        *,
-        file: str | None = None,
-        line: int | None = None,
-        key: str | None = None,
-        allowed: str | None = None,
-        suggestion: str | None = None,
-        others: Sequence[ConfigError] = (),
-        more: int = 0,
-    ) -> None:
-        cut = f"{found[:_LONGEST_PROBLEM]}... ({len(found):,} letters)"
-        self.found = found if len(found) <= _LONGEST_PROBLEM else cut
-        self.file, self.line, self.key = file, line, key
-        self.allowed, self.suggestion = allowed, suggestion
-        self.others, self.more = tuple(others), more
+    found: str
+    _: KW_ONLY
+    file: str | None = None
+    line: int | None = None
+    key: str | None = None
+    allowed: str | None = None
+    suggestion: str | None = None
+    others: Sequence[ConfigError] = ()
+    more: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.found) > _LONGEST_PROBLEM:
+            self.found = f"{self.found[:_LONGEST_PROBLEM]}... ({len(self.found):,} letters)"
         lines = [self.headline, *(f"  also {other.headline}" for other in self.others)]
-        if more:
-            lines.append(f"  and {more} more")
+        if self.more:
+            lines.append(f"  and {self.more} more")
         super().__init__("\n".join(lines))
 
     @property
@@ -145,8 +143,7 @@ class ConfigError(NpusimError):
 
     def with_(self, **changes: Any) -> ConfigError:
         """Return a copy with some of the parameters changed."""
-        names = ("file", "line", "key", "allowed", "suggestion", "others", "more")
-        return ConfigError(self.found, **{name: getattr(self, name) for name in names} | changes)
+        return replace(self, **changes)
 
     def with_keys(self, named: Callable[[str], str]) -> ConfigError:
         """Return the same error with every key as `named` writes it."""

@@ -163,6 +163,15 @@ def write_whole(path: Path, content: bytes, *, remedy: str = "nothing was change
         raise FileError(str(path), f"cannot be written ({error.strerror})", remedy) from None
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder where it is missing; FileError where that fails."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"cannot be made ({error.strerror})"
+        raise FileError(str(path), problem, "give it another place") from None
+
+
 def refuse_unwritable(path: Path) -> None:
     """Raise a `FileError` for a directory, a missing folder or missing permissions."""
     if path.is_dir():

@@ -201,21 +201,15 @@ def named(entry: metadata.EntryPoint, noun: str) -> Iterator[None]:
 
 
 def load(entry: metadata.EntryPoint, noun: str) -> Any:
-    """Return what an entry names; a `PluginError` names the package where that fails."""
-    with named(entry, noun), _not_silently(entry):
-        return entry.load()
-
-
-@contextmanager
-def _not_silently(entry: metadata.EntryPoint) -> Iterator[None]:
-    """Say which package is being loaded where that takes long."""
+    """Return what an entry names; a `PluginError` names its package, a warning too where it takes long."""
     about = f"package {_package_of(entry)}: still loading after {_LONG_S:g} s; --no-plugins leaves it out"
     timer = Timer(_LONG_S, warnings.warn, [about, PluginWarning])
     timer.daemon = True
     if _package_of(entry):
         timer.start()
     try:
-        yield
+        with named(entry, noun):
+            return entry.load()
     finally:
         timer.cancel()
 
@@ -264,49 +258,33 @@ def _entries(group: str) -> list[metadata.EntryPoint]:
 
 @lru_cache(maxsize=1)
 def _all_entries(folders: tuple[tuple[str, int], ...]) -> dict[str, list[metadata.EntryPoint]]:
-    """Return the entry points of npusim's groups; of two installations of a package the first counts."""
-    if any(map(_is_pipe, metadata.distributions())):
-        return _readable_entries()
-    try:
-        found = metadata.entry_points()
-        return {group: list(found.select(group=group)) for group in GROUPS}
-    except Exception:  # one package's cannot be read: which?
-        return _readable_entries()
+    """Return the entry points of npusim's groups; of two installations of a package the first counts.
 
-
-def _is_pipe(package: metadata.Distribution) -> bool:
-    """Return whether a file of a package's metadata is a named pipe, which never ends."""
-    folder = getattr(package, "_path", None)
-    return isinstance(folder, Path) and any((folder / name).is_fifo() for name in _READ_FILES)
-
-
-def _readable_entries() -> dict[str, list[metadata.EntryPoint]]:
-    """Return the entry points of packages whose metadata can be read, and hide the others.
-
-    Other libraries (pydantic, numba) look for entry points, too, and would fail.
+    Packages whose metadata cannot be read are hidden: other libraries (pydantic, numba) look for entry
+    points, too, and would fail.
     """
     entries: dict[str, list[metadata.EntryPoint]] = {group: [] for group in GROUPS}
-    readable: dict[str, metadata.Distribution] = {}
-    broken = set()
+    broken, seen = set[Any](), set[str]()
     for package in metadata.distributions():
+        folder = getattr(package, "_path", None)
         try:
-            if _is_pipe(package):
+            if isinstance(folder, Path) and any((folder / name).is_fifo() for name in _READ_FILES):
                 raise OSError("a pipe, which would wait for a writer")
-            name = package.metadata["Name"]
-            announced_here = [entry for entry in package.entry_points if entry.group in GROUPS]
+            found = [entry for entry in package.entry_points if entry.group in GROUPS]
+            name = package.metadata["Name"] if found else getattr(folder, "name", "").partition("-")[0]
         except Exception as error:
+            broken.add(folder)
             problem = f"its metadata cannot be read ({type(error).__name__})"
-            broken.add(getattr(package, "_path", None))
-            about = f"package {getattr(package, '_path', '?')}: {problem}; it is left out"
-            warnings.warn(about, PluginWarning, stacklevel=2)
+            warnings.warn(f"package {folder or '?'}: {problem}; it is left out", PluginWarning, stacklevel=2)
             continue
-        if readable.setdefault(name, package) is package:
-            for entry in announced_here:
-                entries[entry.group].append(entry)
-    every = metadata.distributions
-    metadata.distributions = lambda **of: (
-        package for package in every(**of) if getattr(package, "_path", None) not in broken
-    )
+        for entry in found if name not in seen else ():
+            entries[entry.group].append(entry)
+        seen.add(name)
+    if broken:
+        every = metadata.distributions
+        metadata.distributions = lambda **of: (
+            package for package in every(**of) if getattr(package, "_path", None) not in broken
+        )
     return entries
 
 

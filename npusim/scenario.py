@@ -23,7 +23,7 @@ from npusim.techniques import Stack, apply
 from npusim.workloads import build_gnn, import_settings, load_gnn, load_workload
 
 if TYPE_CHECKING:
-    from npusim.frontends.subgraphs import ExampleGraph
+    from npusim.frontends.pyg import ExampleGraph
     from npusim.mapping import MappingFile, OwnMapping
 
 Network = Graph | str | Path | Callable[..., Any]
@@ -204,8 +204,7 @@ class Scenario:
         """The module of `module` and the graph in its example inputs; None without one list of edges."""
         if self.module is None:
             return None
-        from npusim.frontends.pyg import as_arrays
-        from npusim.frontends.subgraphs import ExampleGraph
+        from npusim.frontends.pyg import ExampleGraph, as_arrays
 
         graph = ExampleGraph.of(as_arrays(self.module[1]))
         return None if graph is None else (self.module[0], graph)

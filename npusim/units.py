@@ -4,15 +4,13 @@ A `Quantity` is a float in SI units and a `Count` an int; both carry source, unc
 with them is plain and gives plain numbers. A field typed `Frequency` takes ``1.85 GHz`` or a mapping
 ``{value: 1.85 GHz, source: ..., uncertainty: 3 %, note: ...}``.
 
-Factors to SI come from a short list for the spellings of data sheets, and from pint for the rest: importing
-pint takes 0.4 s, a third of what a whole estimate may take. A test holds the list equal to pint. Bytes are
-the base of data; what is counted (cycles, MACs, operations, elements) has a dimension of its own, so that
-``pJ/MAC`` cannot be mistaken for ``pJ/B``.
+Factors to SI come from a list of symbols with their usual prefixes, alone or as a quotient of two; a test
+compares the list with pint. Bytes are the base of data; what is counted (cycles, MACs, operations, elements)
+has a dimension of its own, so that ``pJ/MAC`` cannot be mistaken for ``pJ/B``.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -29,34 +27,29 @@ NUMBER_PATTERN = r"(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0
 """An unsigned decimal number; the two digits of exponent keep every product finite."""
 
 _QUANTITY = re.compile(rf"\s*([+-]?{NUMBER_PATTERN})(?![0-9.])\s*(.*?)\s*", re.DOTALL)
-_TERM = r"[A-Za-zµμ°%]{1,24}(?:(?:\^|\*\*) ?-?[0-9]|[²³])?"
-_UNIT = re.compile(rf"{_TERM}(?: ?[*/·] ?{_TERM}| {_TERM}){{0,6}}")
-"""Units that pint may parse: named, with one-digit exponents. ``9**9**9`` would never end."""
-
-_COUNTED = ("cycle", "MAC", "op", "element")
-_POWERS = {"T": 12, "G": 9, "M": 6, "k": 3, "": 0, "m": -3, "u": -6, "µ": -6, "n": -9, "p": -12, "f": -15}
+_POWERS = dict(zip("PTGMkmuµnpf", (15, 12, 9, 6, 3, -3, -6, -6, -9, -12, -15), strict=True)) | {"": 0}
 _PREFIXES = {prefix: Decimal(f"1e{power}") for prefix, power in _POWERS.items()}
-_PREFIXES |= {
-    prefix: Decimal(2) ** power for prefix, power in {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}.items()
-}
+_PREFIXES |= {f"{letter}i": Decimal(2) ** (10 * i) for i, letter in enumerate("KMGTP", start=1)}
 _USUAL = {
     "Hz": ("", "k", "M", "G"),
     "B": ("", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"),
-    "s": ("", "m", "u", "µ", "n", "p"),
-    "J": ("", "m", "u", "µ", "n", "p", "f"),
-    "W": ("", "k", "m", "u", "µ"),
+    "s": ("", "m", "u", "n", "p"),
+    "J": ("", "m", "u", "n", "p", "f"),
+    "W": ("", "k", "m", "u"),
     "V": ("", "m"),
     "K": ("",),
-    "m^2": ("", "m", "u", "µ", "n"),
+    "m^2": ("", "m", "u", "n"),
 }
+"""Prefixes that numbers of a base unit are written with."""
 _ATOMS = {
-    prefix + base: (base, _PREFIXES[prefix] ** (2 if base == "m^2" else 1))
-    for base, prefixes in _USUAL.items()
-    for prefix in prefixes
+    prefix + base: (base, factor ** (2 if base == "m^2" else 1))
+    for base in _USUAL
+    for prefix, factor in _PREFIXES.items()
 }
-"""Usual symbols, each with its base symbol and its factor to that base."""
-_ATOMS |= {name: (name, Decimal(1)) for name in ("", *_COUNTED)}
-_ATOMS |= {"%": ("", Decimal("0.01")), "bit": ("B", Decimal("0.125"))}
+"""Symbols, each with its base symbol and its factor to that base."""
+_ATOMS |= {f"{prefix}bit": ("B", factor / 8) for prefix, factor in _PREFIXES.items()}
+_ATOMS |= {name: (name, Decimal(1)) for name in ("", "cycle", "MAC", "op", "element")}
+_ATOMS |= {"%": ("", Decimal("0.01")), "min": ("s", Decimal(60)), "h": ("s", Decimal(3600))}
 
 
 def split_number(text: str) -> tuple[Decimal, str] | None:
@@ -68,7 +61,7 @@ def split_number(text: str) -> tuple[Decimal, str] | None:
 def spellings(unit: str) -> list[str]:
     """Return the usual spellings of a unit, for example Hz, kHz, MHz and GHz for ``Hz``."""
     top, slash, bottom = unit.partition("/")
-    return [symbol + slash + bottom for symbol, (base, _) in _ATOMS.items() if base == top]
+    return [prefix + top + slash + bottom for prefix in _USUAL.get(top, ("",))]
 
 
 def unit_factor(unit: str, target: str) -> Decimal | None:
@@ -79,45 +72,16 @@ def unit_factor(unit: str, target: str) -> Decimal | None:
     >>> unit_factor("GB/s", "B/s")
     Decimal('1E+9')
     """
-    factor = _usual_factor(unit, target)
-    return factor if factor is not None else _pint_factor(unit, target)
-
-
-def _usual_factor(unit: str, target: str) -> Decimal | None:
     if unit == target:
         return Decimal(1)
-    top, _, bottom = unit.partition("/")
-    base_top, _, base_bottom = target.partition("/")
-    above, below = _ATOMS.get(top.strip()), _ATOMS.get(bottom.strip())
-    if above is None or below is None or (above[0], below[0]) != (base_top, base_bottom):
-        return None
-    return above[1] / below[1]
+    (base, above), (per, below) = (_atom(part) for part in unit.partition("/")[::2])
+    return above / below if (base, per) == target.partition("/")[::2] else None
 
 
-@functools.lru_cache(maxsize=256)
-def _pint_factor(unit: str, target: str) -> Decimal | None:
-    if not _UNIT.fullmatch(unit):
-        return None
-    try:
-        registry = _registry()
-        value, wanted = (registry.Quantity(1.0, registry.parse_units(text)) for text in (unit, target))
-        # To pint bits and radians have no dimension, so that 5 pJ would pass for an energy per byte.
-        if value.to_root_units().units != wanted.to_root_units().units:
-            return None
-        factor = float(value.to(wanted.units).m)
-    except Exception:  # pint raises errors of its own, of the tokenizer and of arithmetic
-        return None
-    return Decimal(repr(factor)) if 0 < factor < float("inf") else None
-
-
-@functools.lru_cache(maxsize=1)
-def _registry() -> Any:
-    import pint
-
-    registry: Any = pint.UnitRegistry(on_redefinition="ignore")
-    for name in _COUNTED:
-        registry.define(f"{name} = [npusim_{name}]")
-    return registry
+def _atom(symbol: str) -> tuple[str, Decimal]:
+    """Return the base symbol of a symbol, and its factor to that base."""
+    symbol = symbol.strip().replace("²", "^2").replace("**", "^").replace("μ", "µ")
+    return _ATOMS.get(symbol, ("unknown", Decimal(1)))
 
 
 USER = "user"
@@ -130,20 +94,13 @@ def format_quantity(value: float, unit: str) -> str:
         return f"{float(value)} {unit}".strip()
     exact = Decimal(repr(float(value)))
     best = f"{_plain(exact)} {unit}".strip()
-    for spelling, factor in _scales(unit):
+    for spelling in spellings(unit):
+        factor = unit_factor(spelling, unit) or Decimal(1)
         scaled = exact / factor
         if 1 <= abs(scaled) < 10_000 and scaled * factor == exact:
             written = f"{_plain(scaled)} {spelling}".strip()
             best = written if len(written) <= len(best) else best
     return best
-
-
-@functools.lru_cache(maxsize=256)
-def _scales(unit: str) -> list[tuple[str, Decimal]]:
-    """Return the spellings of a unit that numbers are written with, and their factors."""
-    written = [spelling for spelling in spellings(unit) if not spelling.startswith(("%", "bit", "µ"))]
-    factors = ((spelling, unit_factor(spelling, unit)) for spelling in written)
-    return [(spelling, factor) for spelling, factor in factors if factor is not None]
 
 
 def _plain(number: Decimal) -> str:
@@ -152,7 +109,27 @@ def _plain(number: Decimal) -> str:
     return f"{number:f}" if -7 < number.adjusted() < 15 else f"{number:e}"
 
 
-class Quantity(float):
+class Sourced:
+    """What a number of a data sheet says besides its value."""
+
+    source: str
+    uncertainty: float | None
+    note: str
+
+    def _tell(self, source: str, uncertainty: float | None, note: str) -> None:
+        self.source, self.uncertainty, self.note = source, uncertainty, note
+
+    @property
+    def _provenance(self) -> dict[str, Any]:
+        return {"source": self.source, "uncertainty": self.uncertainty, "note": self.note}
+
+    def _written(self, value: str | float) -> Any:
+        default = {"source": USER, "uncertainty": None, "note": ""}
+        stated = {key: part for key, part in self._provenance.items() if part != default[key]}
+        return {"value": value} | stated if stated else value
+
+
+class Quantity(Sourced, float):
     """A float in SI units with its unit, source, uncertainty and text.
 
     `value` is in `unit`, an SI unit: Hz, B, B/s, s, J, W, V, m^2, J/B, J/MAC ...; empty for a plain number.
@@ -160,12 +137,7 @@ class Quantity(float):
     written.
     """
 
-    __slots__ = ("_text", "note", "source", "uncertainty", "unit")
-
     unit: str
-    source: str
-    uncertainty: float | None
-    note: str
     _text: str | None
 
     def __new__(
@@ -181,7 +153,7 @@ class Quantity(float):
         """Create the float; the class documents the parameters."""
         self = super().__new__(cls, value)
         self.unit, self._text = unit, text
-        self.source, self.uncertainty, self.note = source, uncertainty, note
+        self._tell(source, uncertainty, note)
         return self
 
     @property
@@ -191,35 +163,28 @@ class Quantity(float):
 
     def __getnewargs_ex__(self) -> tuple[tuple[float, str], dict[str, Any]]:
         """Return what pickle and copy create it from."""
-        return (float(self), self.unit), {"text": self._text} | _provenance(self)
+        return (float(self), self.unit), {"text": self._text} | self._provenance
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
         """Return a schema that lets a `Quantity` be the default of a field."""
-        return core_schema.is_instance_schema(
-            cls,
-            serialization=core_schema.plain_serializer_function_ser_schema(cls.as_written, when_used="json"),
-        )
+        return core_schema.is_instance_schema(cls, serialization=_AS_WRITTEN)
 
     def as_written(self) -> Any:
         """Return what a YAML file holds for it: bare text, or a mapping if it has a source or a note."""
         bare_number = not self.unit and self._text is None
-        return _as_written(float(self) if bare_number else self.text, self)
+        return self._written(float(self) if bare_number else self.text)
 
 
-class Count(int):
+class Count(Sourced, int):
     """An int that carries its source: tiles, cores, ports."""
-
-    source: str
-    uncertainty: float | None
-    note: str
 
     def __new__(
         cls, value: int, *, source: str = USER, uncertainty: float | None = None, note: str = ""
     ) -> Count:
         """Create the int; `Quantity` documents the parameters."""
         self = super().__new__(cls, value)
-        self.source, self.uncertainty, self.note = source, uncertainty, note
+        self._tell(source, uncertainty, note)
         return self
 
     @property
@@ -229,23 +194,16 @@ class Count(int):
 
     def __getnewargs_ex__(self) -> tuple[tuple[int], dict[str, Any]]:
         """Return what pickle and copy create it from."""
-        return (int(self),), _provenance(self)
+        return (int(self),), self._provenance
 
     def as_written(self) -> Any:
         """Return what a YAML file holds for it: a bare int, or a mapping if it has a source or a note."""
-        return _as_written(int(self), self)
+        return self._written(int(self))
 
 
-def _provenance(number: Quantity | Count) -> dict[str, Any]:
-    return {"source": number.source, "uncertainty": number.uncertainty, "note": number.note}
-
-
-def _as_written(value: str | float, number: Quantity | Count) -> Any:
-    default = {"source": USER, "uncertainty": None, "note": ""}
-    stated = {key: part for key, part in _provenance(number).items() if part != default[key]}
-    return {"value": value} | stated if stated else value
-
-
+_AS_WRITTEN = core_schema.plain_serializer_function_ser_schema(
+    lambda number: number.as_written(), when_used="json"
+)
 _PARTS = ("value", "source", "uncertainty", "note")
 _HUGE = 1e300
 _BITS = re.compile(r"([kMGT]?)(?:b|bits?)((?:/.*)?)")
@@ -281,16 +239,13 @@ def _split_mapping(raw: Any, allowed: str) -> tuple[Any, dict[str, Any]]:
             refuse(f"the unknown key `{key}`", ", ".join(_PARTS), nearest(str(key), _PARTS), at=str(key))
     if "value" not in raw:
         refuse("no `value`", f"a mapping with `value`, {allowed}")
-    provenance: dict[str, Any] = {"source": USER}
-    for key in ("source", "note"):
-        text = raw.get(key)
-        if text is not None and not (isinstance(text, str) and text.strip()):
+    provenance = {key: raw[key] for key in _PARTS[1:] if raw.get(key) is not None}
+    for key, text in provenance.items():
+        if key != "uncertainty" and not (isinstance(text, str) and text.strip()):
             refuse(shown(text), "a text", at=key)
-        if text is not None:
-            provenance[key] = text
-    if raw.get("uncertainty") is not None:
-        provenance["uncertainty"] = _uncertainty(raw["uncertainty"])
-    return raw["value"], provenance
+    if "uncertainty" in provenance:
+        provenance["uncertainty"] = _uncertainty(provenance["uncertainty"])
+    return raw["value"], {"source": USER} | provenance
 
 
 def _uncertainty(raw: Any) -> float:
@@ -325,17 +280,18 @@ def _number_schema(value: dict[str, Any], title: str) -> dict[str, Any]:
     return {"title": title, "anyOf": [value, with_source]}
 
 
-def _core_schema(parse: Callable[[Any], Quantity | Count]) -> CoreSchema:
-    return core_schema.no_info_plain_validator_function(
-        parse,
-        serialization=core_schema.plain_serializer_function_ser_schema(
-            lambda number: number.as_written(), when_used="json"
-        ),
-    )
+class NumberKind:
+    """A kind of number that a field of a data sheet holds."""
+
+    parse: Callable[[Any], Quantity | Count]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return how pydantic reads and writes a number of this kind."""
+        return core_schema.no_info_plain_validator_function(self.parse, serialization=_AS_WRITTEN)
 
 
 @dataclass(frozen=True)
-class Kind:
+class Kind(NumberKind):
     """One kind of quantity: its name, SI unit and bounds."""
 
     name: str
@@ -409,10 +365,6 @@ class Kind:
             limit = format_quantity(bound, self.unit)
             refuse(shown(text), self.allowed if limit in self.allowed else f"{self.allowed}, {word} {limit}")
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return how pydantic reads and writes a quantity of this kind."""
-        return _core_schema(self.parse)
-
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the JSON schema with unit and bounds, for a text as well as for a number."""
         nonzero = "(?=[0-9.]*[1-9])" if self.least > 0 else ""
@@ -427,7 +379,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class CountKind:
+class CountKind(NumberKind):
     """A whole number of things, from `lower` to `upper`."""
 
     lower: int
@@ -452,10 +404,6 @@ class CountKind:
             refuse(shown(value), self.allowed)
         if value > self.upper:
             refuse(shown(value), f"{self.allowed}, at most {self.upper:,}")
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return how pydantic reads and writes a count."""
-        return _core_schema(self.parse)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the JSON schema: an integer with its bounds."""

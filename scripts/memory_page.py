@@ -13,8 +13,8 @@ from pathlib import Path
 
 import npusim
 from npusim.reporting.engineering import engineering, factor
-from npusim.reporting.memory import KIND_COLOURS, KINDS, SHORT_KINDS, by_kind
-from npusim.reporting.page import grouped
+from npusim.reporting.machine import KIND_COLOURS, KINDS, SHORT_KINDS, by_kind
+from npusim.reporting.tables import grouped
 from npusim.studies import Variant
 
 DOCS = Path(__file__).parents[1] / "docs"

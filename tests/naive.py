@@ -58,7 +58,7 @@ def chosen(choices: list[Any]) -> list[Any]:
 def device_of(row: Any, op: Any) -> Any:
     """Return the device of an operator, as an object with its numbers."""
     archs = row.archs
-    return record((archs.hosts if op.unit == Unit.HOST else archs.arrays)[0, op.device])
+    return record((archs.hosts if op.unit == Unit.HOST else archs.arrays)[op.device])
 
 
 def operator(row: Any, op_row: Any) -> Any:
@@ -205,7 +205,7 @@ def total(row: Any, op_rows: Any, costs: list[Any]) -> Any:
     # Of views alone the runtime of the first NPU is called all the same.
     launches = sum(op.launches * device_of(row, op).launch_s for op, _ in pairs)
     busy_s, paces, power_w, static_j = 0.0, [], shared.idle_w, []
-    for d, arch in enumerate(row.archs.arrays[0]):
+    for d, arch in enumerate(row.archs.arrays):
         arch = record(arch)
         mine = [(op, c) for op, c, _ in working if op.unit != Unit.HOST and op.device == d]
         chains = {op.fused_chain for op, _ in mine if op.fused_chain}
@@ -217,7 +217,7 @@ def total(row: Any, op_rows: Any, costs: list[Any]) -> Any:
         paces.append(contention_interval_s(arch.contexts, work_s, dma_s) if work_s else 0.0)
         static_j.append((arch.static_w, work_s / arch.contexts))
     hosts = {name: 0.0 for name in ("cpu_s", "gpu_s")}
-    for h, host in enumerate(row.archs.hosts[0]):
+    for h, host in enumerate(row.archs.hosts):
         work_s = sum(c.host_s for op, c, _ in working if op.unit == Unit.HOST and op.device == h)
         hosts["gpu_s" if host["is_gpu"] else "cpu_s"] += work_s
         busy_s += work_s

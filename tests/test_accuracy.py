@@ -265,19 +265,15 @@ def test_a_module_of_ones_own_is_judged_on_its_own_data(layer: str) -> None:
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
 
 
-def test_stagr_gives_a_module_a_product_with_the_matrix_of_its_edges() -> None:
-    from torch_geometric.nn import GATConv, GCNConv
+def test_a_module_of_ones_own_is_judged_as_its_file_would_be_written() -> None:
+    from torch_geometric.nn import GATConv
 
-    from npusim.gnn_models.judging import form_of
-    from npusim.techniques import parse
-
-    data = own_data()
-    inputs = {"x": data.x, "edge_index": data.edge_index}
-    dense = form_of(Own(GCNConv), inputs, parse("stagr"))
-    matrix = dense.first.aggregation_matrix
-    assert matrix.shape == (60, 60) and torch.allclose(matrix, matrix.T)
-    own = form_of(Own(GATConv), inputs, parse("stagr"))
-    assert not hasattr(own.first, "aggregation_matrix"), "attention is no sum of weighted neighbours"
+    report = npusim.accuracy(Own(GATConv), "stagr,padded,padded+stagr", data=own_data())
+    assert [one.techniques for one in report.skipped] == ["stagr"], (
+        "the count of its self-loops is no constant"
+    )
+    assert {one.techniques for one in report.results} == {"none", "padded", "padded+stagr"}
+    assert all(one.largest_difference < 0.1 for one in report.results)
 
 
 def test_a_module_with_wrong_data_is_refused() -> None:

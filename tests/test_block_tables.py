@@ -14,7 +14,7 @@ from npusim.ops import Family, Role, TensorKind
 from npusim.workloads import load_workload, workload_path
 from npusim.workloads.cnn.blocks import rounded_channels
 from npusim.workloads.loading import workload_published_as
-from npusim.workloads.variants import variants
+from npusim.workloads.spec import variants
 
 # count: 10^9 multiply-accumulates; macts: 10^6 results of convolutions; params_m: 10^6 parameters. Sources:
 # timm: huggingface/pytorch-image-models@aa4b5850, results/benchmark-infer-amp-nchw-pt210-cu121-rtx3090.csv,

@@ -89,10 +89,7 @@ def records(value: Any) -> list[dict[str, Any]]:
 
 
 def assert_tables_hold(view: Any, document: dict[str, Any]) -> None:
-    """Compare every table that names its place in the document with what stands there.
-
-    A front's table has the points that stand for themselves; the others are folded away.
-    """
+    """Compare every table that names its place in the document with what stands there."""
     compared = 0
     if stands_in := document.get("stands_in"):
         kept = [row for i, row in enumerate(document["rows"]) if stands_in[i] == i]

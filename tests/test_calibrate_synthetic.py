@@ -71,7 +71,7 @@ def simulated(base: DeviceFit, seed: int) -> tuple[DeviceFit, Any]:
     rows = [replace(row, measured_s=float(s)) for row, s in zip(base.rows, seconds, strict=True)]
     names = {p.name for p, free in zip(base.parameters, base.may_move, strict=True) if free}
     fit = DeviceFit(base.soc, rows, base.parameters, names)
-    fit.affects, fit.tables = base.affects, base.tables
+    fit.affects = base.affects
     return fit, truth
 
 

@@ -16,8 +16,8 @@ from npusim.cost.tilings.candidates import KEYS, is_dominated
 from npusim.cost.tilings.products import SRAM_RANGES
 from npusim.cost.tilings.search import search_operator
 from npusim.cost.units.arrays.mapper import no_known_tiles
-from npusim.cost.units.needs import CANDIDATE_DTYPE
 from npusim.cost.units.rates import LOWER, READ, TILE_SRAM, UPPER
+from npusim.cost.units.resources import CANDIDATE_DTYPE
 
 SPACE = {
     "schema": "npusim.space/1", "workload": "resnet-50", "soc": "core-ultra-series2", "keep": "pareto",
@@ -56,8 +56,8 @@ def test_a_table_of_any_length_is_never_written_beyond(triangle):
 
         def end(places: int) -> int:
             candidates, keys = np.zeros(places, CANDIDATE_DTYPE), np.empty((places, KEYS))
-            known, limits = no_known_tiles(archs.arrays[0]), np.empty((3, SRAM_RANGES + 1))
-            return search_operator(archs.arrays[0, 0], op, bounds, candidates, 0, keys, known, limits)
+            known, limits = no_known_tiles(archs.arrays), np.empty((3, SRAM_RANGES + 1))
+            return search_operator(archs.arrays[0], op, bounds, candidates, 0, keys, known, limits)
 
         enough = end(500)
         found = [end(places) for places in range(1, 40)]

@@ -295,7 +295,7 @@ def test_estimate_imports_only_what_it_needs() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     loaded = set(done.stderr.split())
     others = {
-        "networkx", "numba", "numpy.ma", "pint", "scipy",
+        "networkx", "numba", "numpy.ma", "scipy",
         "npusim.engines.event", "npusim.graph.difference", "npusim.mapping.nests",
         "npusim.studies.perturbation", "npusim.techniques.masking", "npusim.workloads.cnn",
         "npusim.workloads.transformer",

@@ -142,7 +142,7 @@ def test_the_busiest_tile_of_a_triangle_has_its_share_of_whole_blocks(row_and_op
     row, op = row_and_op
     row["npu"]["sram_tile_bytes"] = 1e12
     row.derive()
-    arch = row.archs.arrays[0, 0]
+    arch = row.archs.arrays[0]
     twins = naive_triangle.choices_once(record(arch), record(op))
     assert len(twins) >= 9
     for twin in twins:

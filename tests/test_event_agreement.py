@@ -14,7 +14,7 @@ from npusim.techniques.stack import legal
 from npusim.validation import load_suite
 from npusim.validation.engine_agreement import reasons
 from npusim.validation.running import run_suite
-from npusim.validation.trace_figures import traced_network
+from npusim.validation.unit_figures import traced_network
 from npusim.workloads import load_workload
 
 

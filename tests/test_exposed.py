@@ -25,8 +25,8 @@ def latency_s(graph: Graph, soc: Soc) -> float:
 
 def depthwise(channels: int, size: int, kernel: int) -> Graph:
     net = Network("depthwise", "depthwise", "fp16")
-    x = net.editor.input("x", (1, channels, size, size))
-    return net.finish(net.convolution(x, channels, "layer", kernel, groups=channels, bias=False))
+    x = net.input("x", (1, channels, size, size))
+    return net.finished(net.convolution(x, channels, "layer", kernel, groups=channels, bias=False))
 
 
 @settings(max_examples=12, deadline=None)

@@ -9,8 +9,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 pytest.importorskip("nncf")
 
+from npusim.frontends.pyg import convert  # noqa: E402
 from npusim.gnn_models.judging import judge  # noqa: E402
-from npusim.gnn_models.number_formats import rounded, run_in_formats  # noqa: E402
+from npusim.gnn_models.number_formats import answers_of, in_formats, rounded  # noqa: E402
 from npusim.ops.formats import FORMATS  # noqa: E402
 
 TYPES = {
@@ -96,7 +97,10 @@ def test_weights_and_activations_are_rounded_apart() -> None:
     """A linear layer by hand: each operand in its format, sum in fp32, the bias as it is."""
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(24, 5), torch.randn(7, 24)
-    found = run_in_formats(layer, {"x": x}, "int4", "fp8_e4m3")
+    model = convert(layer, {"x": x})
+    constants = {op.get_friendly_name() for op in model.get_ops() if op.get_type_name() == "Constant"}
+    inputs = {"x": x.numpy()}
+    found = torch.from_numpy(answers_of(in_formats(model, inputs, constants, "int4", "fp8_e4m3"), inputs))
     weight = rounded(layer.weight.detach().T, FORMATS["int4"], axis=-2, by_channel=True)
     expected = rounded(x, FORMATS["fp8_e4m3"]) @ weight + layer.bias.detach()
     assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6)

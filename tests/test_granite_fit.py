@@ -7,7 +7,7 @@ import pytest
 
 from npusim.arch import load_soc
 from npusim.calibration.fits import load_plan
-from npusim.calibration.granite_fit import GraniteFit, Plan
+from npusim.calibration.published_fits import GraniteFit, Plan
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import graphs
-from test_graphsplit import problems, weights_for
+from test_graphsplit import problems, weighted, weights_for
 
 import npusim
 from npusim.arch import load_soc
@@ -42,8 +42,8 @@ def test_units_cost_what_their_nodes_do(data):
     coarse, weights = merged(problem, units), data.draw(weights_for(k))
     for placement in product(range(k), repeat=len(units)):
         assert coarse.loads(placement) == pytest.approx(problem.loads(spread(units, placement)))
-        whole = problem.cost(spread(units, placement), weights)
-        assert coarse.cost(placement, weights) == pytest.approx(whole)
+        whole = weighted(problem, spread(units, placement), weights)
+        assert weighted(coarse, placement, weights) == pytest.approx(whole)
 
 
 @given(graphs(), st.sampled_from([1, 4]))

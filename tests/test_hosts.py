@@ -13,7 +13,7 @@ from naive_records import record
 import npusim
 from npusim.arch import load_soc, with_overrides
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
-from npusim.calibration.network_fits import HostFit
+from npusim.calibration.published_fits import HostFit
 from npusim.cost.lowering.execution import execution_of
 from npusim.cost.lowering.tables import Unit, empty_ops
 from npusim.cost.machine.design_point import arch_row

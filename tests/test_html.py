@@ -2,7 +2,6 @@
 
 import html
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -11,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.cli.program import run
-from npusim.reporting.alternative import figure_text
 from npusim.reporting.charts import bar_figure
 from npusim.reporting.engineering import engineering
-from npusim.reporting.exploration import apart
-from npusim.reporting.html import amount_axis, bullets, page, plot, table
+from npusim.reporting.html import amount_axis, bullets, figure_text, page, plot, table
 from npusim.reporting.page import Page
 from npusim.reporting.plotly_library import plotting_library, trimmed
 
@@ -112,12 +109,3 @@ def test_the_headline_is_the_first_sentence() -> None:
     both = Page("x", conclusion="Best: a, 1.5 x b. Tried: nothing.")
     assert (both.headline, both.rest) == ("Best: a, 1.5 x b.", "Tried: nothing.")
     assert (Page("x", lead="One. x").headline, Page("x").headline) == ("One. x", "")
-
-
-@given(st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=30, unique=True))
-def test_ticks_of_a_scale_are_values_that_stand_apart(values: list[float]) -> None:
-    levels = sorted(values)
-    least = 0.05 * (levels[-1] - levels[0])
-    kept = apart(levels, least)
-    assert set(kept) <= set(levels) and (kept[0], kept[-1]) == (levels[0], levels[-1])
-    assert all(high - low >= least for low, high in pairwise(kept))

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import halo_of_part
 
-from npusim.frontends.subgraphs import ExampleGraph, sample
+from npusim.frontends.pyg import ExampleGraph, sample
+from npusim.techniques.blocks import count_tiles, places_of_nodes
 from npusim.techniques.neighbourhoods import matrix_from
-from npusim.techniques.tiles import count_tiles, places_of_nodes
 
 
 def example(nodes: int, edges: int, seed: int) -> ExampleGraph:

@@ -23,8 +23,7 @@ pytest.importorskip("marimo", reason="lessons need the extra `learn`")
 import npusim
 from npusim.cli.program import run
 from npusim.course.catalogue import LessonPage, lessons
-from npusim.course.design import KNOBS, Design, offered
-from npusim.course.explorer import answer
+from npusim.course.explorer import KNOBS, Design, answer, offered
 from npusim.course.export import with_first
 from npusim.course.lesson import Exercise, drawing_spec
 from npusim.course.machine import uncompiled

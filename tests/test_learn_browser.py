@@ -19,8 +19,8 @@ pytest.importorskip("marimo", reason="lessons need the extra `learn`")
 
 from npusim.cli.program import run
 from npusim.course.catalogue import lessons
-from npusim.course.design import KNOBS, Design
 from npusim.course.drawings import alternative, critical_bars
+from npusim.course.explorer import KNOBS, Design
 from npusim.course.server import serve
 from npusim.course.words import OWN, VARIABLE, words
 from npusim.errors import FileError

@@ -13,8 +13,8 @@ from lesson_positions import check, sampled, shown, walked
 
 import npusim
 from npusim.course.catalogue import LessonPage, lessons
-from npusim.course.design import KNOBS, Design, offered, stacks
 from npusim.course.drawings import critical_parts
+from npusim.course.explorer import KNOBS, Design, offered, stacks
 from npusim.course.machine import gnn, machine
 from npusim.course.machine import product as product_of
 from npusim.errors import InfeasibleError

@@ -26,8 +26,7 @@ from npusim.cost.units.levels import (
     repeats_of_weights,
     share_held,
 )
-from npusim.cost.units.needs import CANDIDATE_DTYPE, halo_factor
-from npusim.cost.units.resources import LEVEL_READ_BYTES, READ_BYTES
+from npusim.cost.units.resources import CANDIDATE_DTYPE, LEVEL_READ_BYTES, READ_BYTES, halo_factor
 from npusim.engines.analytical import estimate as run
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Editor

@@ -25,7 +25,7 @@ from npusim.explore.spaces import load_space
 def test_no_mapping_is_better_for_an_objective_than_the_chosen_one(row_and_op, by_energy):
     row, op = row_and_op
     row["npu"]["objective"] = MAPPING_OBJECTIVES.index("energy" if by_energy else "edp")
-    arch, plain = record(row.archs.arrays[0, 0]), record(op)
+    arch, plain = record(row.archs.arrays[0]), record(op)
     results, total = np.zeros(1, RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
     evaluate(row, np.array([op]), results, total[0])
     every = naive.product_choices(arch, plain)

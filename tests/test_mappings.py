@@ -49,9 +49,9 @@ def test_the_nest_of_the_search_costs_what_the_search_said(row_and_op):
     searched = costed(row, op)
     if np.isinf(searched["latency_s"]):
         return
-    nest = nest_of(row.archs.arrays[0, 0], op, searched)
+    nest = nest_of(row.archs.arrays[0], op, searched)
     again = costed(row, op, nest)
-    assert nest_of(row.archs.arrays[0, 0], op, again) == nest
+    assert nest_of(row.archs.arrays[0], op, again) == nest
     again["piece_level"] = searched["piece_level"]  # levels whose pieces have one size are one nest
     assert again.tobytes() == searched.tobytes()
 
@@ -61,7 +61,7 @@ def test_the_nest_of_the_search_costs_what_the_search_said(row_and_op):
 @FEW
 def test_split_mode_and_order_restrict_the_search_to_what_a_twin_enumerates(row_and_op, split, mode, order):
     row, op = row_and_op
-    arch, plain = record(row.archs.arrays[0, 0]), record(op)
+    arch, plain = record(row.archs.arrays[0]), record(op)
     every = naive.product_choices(arch, plain)
     agreeing = [c for c in every if (c.split, c.mode, c.order) == (split, mode, order)]
     restricted = costed(row, op, {"tiles.split": split, "grid.mode": mode, "dram.order": order})

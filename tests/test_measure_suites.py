@@ -138,7 +138,7 @@ def test_a_copy_moves_each_byte_once_in_and_once_out() -> None:
     ("operator", "sizes", "dtype", "named"),
     [
         ("Matmul", {}, "fp32", "did you mean `MatMul`"),
-        ("MatMul", {"m": 1, "k": 1}, "fp32", "no size n"),
+        ("MatMul", {"m": 1, "k": 1}, "fp32", "no n"),
         ("MatMul", {"m": 1, "k": 1, "n": 1, "batch": 2}, "fp32", "batch"),
         ("Add", {"rows": 1, "columns": 1}, "int8", "fp32, fp16, bf16"),
         ("Add", {"rows": 0, "columns": 1}, "fp32", "at least 1"),
@@ -222,7 +222,7 @@ def test_networks_are_a_row_for_each_stack_and_hint(tmp_path: Path) -> None:
         ),
         ("benchmarks:\n  - operator: Add\n    cases:\n      - {rows: 1}\n", r":5: .*found no columns"),
         ("benchmarks:\n  - {operator: Empty, dtype: [int8]}\n", r":3: benchmarks.0.dtype: .*MatMul"),
-        ("benchmarks:\n  - operator: Copy\n    grid:\n      bytes: [2048, 100]\n", r":5: .*multiple of 2048"),
+        ("benchmarks:\n  - operator: Copy\n    grid:\n      bytes: [2048, 100]\n", r":4: .*multiple of 2048"),
         ("benchmarks:\n  - {operator: Copy, grid: {bytes: [2048, 2048]}}\n", r"Copy-2048 a second time"),
         ("benchmarks:\n  - {operator: Copy, grid: {bytes: [0]}}\n", r"greater than or equal to 1"),
         ("networks:\n  - {workload: gcn-crora}\n", r":3: networks.0.workload: .*did you mean `gcn-cora`"),

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from npusim.arch import load_soc
 from npusim.errors import ConfigError
-from npusim.llm.decoders import workload_of
+from npusim.llm.suite import workload_of
 from npusim.scenario import Scenario
 from npusim.studies.perturbation import governors, moved, sampled
 from npusim.studies.uncertainty import draw
 from npusim.validation.figures import Row, evidence_of
-from npusim.validation.measured_networks import Harness, NetworkRun, definitions, inference, measured_rows
+from npusim.validation.measured_networks import Harness, definitions, measured_rows
 from npusim.validation.running import Judged, judge, run_suite
 from npusim.validation.suite import Group, Suite
 
@@ -57,7 +57,9 @@ def test_the_larger_network_of_a_family_takes_longer(soc: str, device: str) -> N
     families = (("mobilenetv2_050", "mobilenetv2_140"), ("shufflenet_v2_x0_5", "shufflenet_v2_x2_0"))
     for precision in ("fp16", "int8"):
         for sizes in (*families, ("vgg11", "vgg13")):
-            less, more = (inference(NetworkRun(soc, device, name, precision, "latency")) for name in sizes)
+            settings = [f"workload.precision={precision}"]
+            scenarios = [Scenario(name, soc, device=device, settings=settings) for name in sizes]
+            less, more = (float(scenario.mapped.total["latency_s"]) for scenario in scenarios)
             assert less < more, (sizes, precision)
 
 

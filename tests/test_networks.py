@@ -252,8 +252,8 @@ def test_a_file_may_leave_sizes_to_the_model(tmp_path: Path) -> None:
 
 def grouped(groups: int, channels: int = 256, size: int = 28) -> Graph:
     net = Network("grouped", "grouped", "fp16")
-    x = net.editor.input("x", (1, channels, size, size))
-    return net.finish(net.convolution(x, channels, "layer", 3, groups=groups, bias=False))
+    x = net.input("x", (1, channels, size, size))
+    return net.finished(net.convolution(x, channels, "layer", 3, groups=groups, bias=False))
 
 
 @pytest.mark.few(2)

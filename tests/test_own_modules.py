@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import npusim
 from npusim.cli.program import run
-from npusim.graph.parts import cut_at, in_parts
-from npusim.studies.buckets import _best_choices
+from npusim.graph.editor import cut_at, in_parts
+from npusim.studies.deployments import _best_choices
 from npusim.workloads import load_workload
 
 torch = pytest.importorskip("torch")

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from npusim.explore.fronts import knee
-from npusim.explore.robustness import share_on_front
+from npusim.explore.fronts import knee, share_on_front
 from npusim.explore.spaces import load_space
 from npusim.metrics import METRICS
 from npusim.studies import pareto

@@ -16,8 +16,9 @@ from npusim.compiling.kernels import plain_kernels
 from npusim.cost.lowering.plans import plan_table
 from npusim.cost.lowering.tables import Unit, empty_ops
 from npusim.cost.machine.architecture import ARCH_DTYPE
-from npusim.cost.network.prefetch import TRANSFER_DTYPE, new_prefetch, schedule
-from npusim.cost.network.terms import new_terms
+from npusim.cost.network.prefetch import new_prefetch, schedule
+from npusim.cost.network.terms import new_costing, plan_independent
+from npusim.cost.tilings.search import GroupSearch
 from npusim.engines.estimate import Estimate
 from npusim.explore.campaign import campaign_of
 from npusim.explore.query import query
@@ -39,13 +40,16 @@ def scheduled(idle: Any, stall: Any, room: Any, held: Any, launches: Any) -> tup
     """Return what the schedule of operators saves (s), and its transfers."""
     ops = empty_ops(len(idle))
     ops["unit"], ops["launches"], ops["macs"] = Unit.DPU, launches, np.arange(len(idle))
-    table, rows, arrays = plan_table(ops[np.newaxis]), np.arange(len(idle)), np.zeros(1, ARCH_DTYPE)
-    scratch, transfers = new_prefetch(1, len(idle), 1), np.zeros(2 * len(idle) + 1, TRANSFER_DTYPE)
+    table, nothing = plan_table(ops[np.newaxis]), np.empty(0)
+    search = GroupSearch(nothing, np.zeros(1, np.int64), nothing, nothing, 0.0)
     with plain_kernels():
-        terms = new_terms(len(idle), 1)
+        scratch = new_prefetch(1, len(idle), 1)
+        costing = new_costing(table, search, plan_independent(1, 0, len(idle), 1), 1, 1)
+        costing.row_of[:], terms = np.arange(len(idle)), costing.terms
         terms.best_s[:, 0], terms.stall_s[:, 0], terms.held_bytes_per_s[:, 0] = idle, stall, held
         terms.room_bytes[:, 0] = terms.own_room_bytes[:, 0] = room
-        schedule(table, 0, rows, terms, np.zeros((len(idle), 1)), arrays, 0, scratch, transfers)
+        schedule(costing, 0, np.zeros(1, ARCH_DTYPE), 0, scratch)
+    transfers = scratch.transfers
     return float(scratch.saved_s[0, 0]), transfers[: int(np.argmax(transfers["operator"] < 0))]
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from npusim.arch.dpu import DpuModel
-from npusim.compiling.records import Bytes, Vector, columns_of, dtype_of, fields_of
+from npusim.compiling.records import Bytes, Vector, columns_at, dtype_of, fields_of
 from npusim.config.loading import field_descriptions
 from npusim.cost.lowering.tables import DspKernelRecord, OpRecord, ResultRecord
 from npusim.cost.machine.architecture import ARCH_DTYPE, ArchRecord
 from npusim.cost.machine.hosts import HostRecord
 from npusim.cost.units.grid import DpuWorkload
-from npusim.cost.units.needs import CandidateRecord
+from npusim.cost.units.resources import CandidateRecord
 
 RECORDS = (ArchRecord, OpRecord, ResultRecord, CandidateRecord, HostRecord, DspKernelRecord)
 
@@ -22,7 +22,7 @@ class Inner:
     """Size."""
 
 
-@columns_of(DpuModel, "dpu_")
+@columns_at(DpuModel, {f"dpu_{name}": name for name in DpuModel.model_fields})
 class Outer(Inner):
     count: int
     """Number of things."""

@@ -14,7 +14,6 @@ from npusim.cost.lowering.tables import Unit
 from npusim.cost.machine.architecture import MAC_FORMATS
 from npusim.cost.network.reference import Needs, UnitCosts, network, operator_j, operator_s
 from npusim.cost.units.levels import add_candidate_demands
-from npusim.cost.units.needs import refills
 from npusim.cost.units.rates import BUFFER, PAGE_WALK, QUICK_COPY, READ_WAIT, TILE_SRAM, WRITE_WAIT
 from npusim.cost.units.resources import (
     COUNT,
@@ -24,6 +23,7 @@ from npusim.cost.units.resources import (
     Server,
     add_operator_demand,
     dsp_lane_cycles,
+    refills,
 )
 from npusim.mapping import Run, plan_tables
 from npusim.techniques import apply
@@ -63,8 +63,8 @@ def needs_of(work: Any, arch: Any, op: Any, o: int, r: int) -> Needs:
     add_operator_demand(arch, op, demands, 0)
     demands /= op["repeats"]
     place, dsp_s = terms.candidate[r, 0], float(work.batch.independent.dsp_s[o, 0])
-    add_candidate_demands(work.search.candidates.view(np.float64), place, 1.0, rates, 0, demands[0])
-    candidate = work.search.candidates[place]
+    add_candidate_demands(work.costing.search.candidates.view(np.float64), place, 1.0, rates, 0, demands[0])
+    candidate = work.costing.search.candidates[place]
     if op["unit"] == Unit.DSP:
         demands[0, PLACE_OF["lane_cycles"]] = dsp_lane_cycles(arch, op, dsp_s)
     return Needs(

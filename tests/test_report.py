@@ -212,4 +212,4 @@ def test_a_machine_without_an_npu_is_listed_too() -> None:
     from npusim.catalogues import Listing
 
     entry = {"name": "board", "title": "A board", "devices": {"cpu": "cpu"}, "dram_bytes_per_s": 1e10}
-    assert "10.0 GB/s DRAM" in text_of(listing_page(Listing(catalogue="socs", entries=[entry])))
+    assert "DRAM 10.0 GB/s" in text_of(listing_page(Listing(catalogue="socs", entries=[entry])))

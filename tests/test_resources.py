@@ -3,9 +3,16 @@
 import numpy as np
 
 from npusim.cost.machine.architecture import MAC_FORMATS
-from npusim.cost.units.needs import CANDIDATE_DTYPE, CANDIDATE_SIZE
 from npusim.cost.units.rates import COPY, CYCLE, GAP, MACHINE_RATES, RATES, READ, WRITE
-from npusim.cost.units.resources import BODY, MACS, PLACE_OF, RESOURCES, Server
+from npusim.cost.units.resources import (
+    BODY,
+    CANDIDATE_DTYPE,
+    CANDIDATE_SIZE,
+    MACS,
+    PLACE_OF,
+    RESOURCES,
+    Server,
+)
 
 
 def test_the_first_columns_of_a_candidate_are_its_resources_in_their_order():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import npusim
 from npusim.arch import load_soc, soc_names, with_overrides
 from npusim.arch.silicon import process_named, sram_laws
-from npusim.calibration.memory_fit import held_out, is_consistent
+from npusim.calibration.unit_fits import held_out, is_consistent
 from npusim.cost import law_column, sram_law
 from npusim.cost.machine.design_point import arch_row
 from npusim.cost.machine.silicon import clock_at, supply_voltage

@@ -13,7 +13,7 @@ from npusim.graph import Editor, Graph
 from npusim.mapping import Sharding
 from npusim.ops import DType
 from npusim.scenario import Scenario
-from npusim.studies.split import divided
+from npusim.studies.placement import divided
 
 
 def perceptron(rows: int = 64, widths: tuple[int, ...] = (64, 96, 64), dtype: DType = DType.FP16) -> Graph:

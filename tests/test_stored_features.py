@@ -100,11 +100,12 @@ from small_networks import NODES, data, spec  # noqa: E402
 
 from npusim.gnn_models.batches import (  # noqa: E402
     BatchedNetwork,
-    Neighbours,
     age_0_difference,
     arrivals,
     counted,
     model_digest,
+    neighbourhood,
+    neighbours_of,
     runner_of,
 )
 from npusim.gnn_models.models import module_of  # noqa: E402
@@ -117,24 +118,24 @@ def network(seed: int = 0) -> BatchedNetwork:
 
 def test_a_neighbourhood_holds_every_node_once_and_the_edges_of_both_layers() -> None:
     graph = data()
-    around = Neighbours(graph.edge_index, NODES)
+    neighbours = neighbours_of(graph.edge_index, NODES)
     roots, stored = np.array([7, 3]), np.zeros(NODES, bool)
     stored[::2] = True
-    batch = around.around(roots, stored, 2, np.random.default_rng(0))
+    batch = neighbourhood(neighbours, roots, stored, 2, np.random.default_rng(0))
     met = {s for s, t in graph.edge_index.T.tolist() if t in (7, 3)} - {7, 3}
     assert set(batch.fresh.tolist()) == {n for n in met if n % 2}
     assert set(batch.stored.tolist()) == {n for n in met if not n % 2}
     assert len(set(batch.supporting.tolist())) == len(batch.supporting)
     assert batch.supporting[:2].tolist() == [7, 3]
     assert met <= set(batch.supporting.tolist())
-    fresh_rows = np.diff(batch.first[0])[2:]
-    assert fresh_rows.max() <= 2 and batch.first[0][-1] == len(batch.first[1])
+    fresh_rows = np.diff(batch.first.indptr)[2:]
+    assert fresh_rows.max() <= 2 and batch.first.shape == (2 + len(batch.fresh), len(batch.supporting))
 
 
 def test_all_neighbours_of_a_batch_give_the_answers_of_full_inference() -> None:
     one = network()
     roots = np.flatnonzero(one.data.test)
-    batch = one.neighbours.around(roots, np.zeros(NODES, bool), NODES, np.random.default_rng(0))
+    batch = neighbourhood(one.neighbours, roots, np.zeros(NODES, bool), NODES, np.random.default_rng(0))
     scores, _ = one.answers(batch, None)
     with torch.no_grad():
         whole = one.module(one.x)[torch.from_numpy(roots)]
@@ -204,7 +205,6 @@ def test_neighbourhoods_are_those_of_the_neighbor_loader() -> None:
     whole = Data(x=torch.from_numpy(graph.x), edge_index=torch.from_numpy(graph.edge_index))
     roots = np.array([1, 5, 9])
     loaded = next(iter(NeighborLoader(whole, [-1, -1], torch.from_numpy(roots), batch_size=3)))
-    mine = Neighbours(graph.edge_index, NODES).around(
-        roots, np.zeros(NODES, bool), NODES, np.random.default_rng(0)
-    )
+    neighbours, none = neighbours_of(graph.edge_index, NODES), np.zeros(NODES, bool)
+    mine = neighbourhood(neighbours, roots, none, NODES, np.random.default_rng(0))
     assert set(loaded.n_id.tolist()) == set(mine.supporting.tolist())

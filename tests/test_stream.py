@@ -23,8 +23,7 @@ from npusim.scenario import Scenario
 from npusim.studies.stream import EVENTS, BatchJudgement, Followed, Update, follow, generated, read_events
 from npusim.studies.stream.document import best_by_rate, sustained_per_s
 from npusim.studies.stream.following import entries_changed
-from npusim.studies.stream.queues import response_times
-from npusim.studies.stream.updates import Size, sizes
+from npusim.studies.stream.updates import Size, response_times, sizes
 from npusim.techniques import apply
 from npusim.workloads import build_gnn, load_gnn, load_statistics, load_workload
 

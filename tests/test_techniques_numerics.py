@@ -9,25 +9,22 @@ from hypothesis import strategies as st
 
 from npusim.graph import GraphStructure
 from npusim.plugins import announced
-from npusim.techniques import apply, parse, technique_names
+from npusim.techniques import parse, technique_names
 from npusim.workloads import GnnSpec, build_gnn
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from npusim.gnn_models.judging import LARGEST, run_in_half, to_half  # noqa: E402
-from npusim.gnn_models.models import (  # noqa: E402  # noqa: E402
-    ModelInstance,
-    from_triangle,
-    from_zvc,
-    model_instance,
-    to_triangle,
-    to_zvc,
-    trainable,
-)
-from npusim.gnn_models.networks import SparseMaximum, masked, scores_of  # noqa: E402  # noqa: E402
+pytest.importorskip("openvino")
+
+from npusim.frontends.half import LARGEST, in_half  # noqa: E402
+from npusim.frontends.openvino_ir import openvino  # noqa: E402
+from npusim.frontends.openvino_write import run_model  # noqa: E402
+from npusim.gnn_models.models import ModelInstance, Rewritten, TrainedWorkload, model_instance, trainable  # noqa: E402
+from npusim.gnn_models.networks import MASKED, SLOPE, SparseMaximum  # noqa: E402
+from npusim.gnn_models.number_formats import quantised  # noqa: E402
 from npusim.gnn_models.planetoid import GraphData  # noqa: E402
-from npusim.gnn_models.views import dense_adjacency, masked_maximum, scatter_rows  # noqa: E402
+from npusim.gnn_models.views import ABSENT, dense_adjacency, scatter_rows  # noqa: E402
 
 NODES, FEATURES, CLASSES = 40, 24, 3
 PADDING = "nodepad:capacity=50"
@@ -55,7 +52,7 @@ def data() -> GraphData:
     return GraphData("random", x, both, label, *(np.arange(NODES) % 4 == k for k in (0, 1, 2)))
 
 
-def form_of(model: str, stack: str, data: GraphData, **settings: object) -> ModelInstance:
+def form_of(model: str, stack: str, data: GraphData, **settings: object) -> Rewritten:
     """The model with random parameters, the same for every stack."""
     spec = GnnSpec(dataset="random", model=model, hidden=8, **settings)
     edges = data.edge_index.shape[1]
@@ -63,21 +60,18 @@ def form_of(model: str, stack: str, data: GraphData, **settings: object) -> Mode
         "random", NODES, edges, FEATURES, CLASSES,
         degree_histogram=tuple(np.bincount(np.bincount(data.edge_index[1], minlength=NODES)).tolist()),
     )  # fmt: skip
-    graph = apply(build_gnn(spec, structure), stack)
-    form = model_instance(spec, graph, parse(stack), data)
     reference = trainable(spec, data, 0)
     torch.manual_seed(1)
     for parameter in reference.parameters():
         torch.nn.init.uniform_(parameter, -1.0, 1.0)
-    form.module.load_state_dict(reference.state_dict())
-    form.module.eval()
-    return form
+    workload = TrainedWorkload(spec, data, build_gnn(spec, structure), reference.state_dict())
+    return workload.rewritten(parse(stack))
 
 
-def outputs(model: str, stack: str, data: GraphData, **settings: object) -> torch.Tensor:
-    form = form_of(model, stack, data, **settings)
-    with torch.no_grad():
-        return form.module(*form.inputs.values())[:NODES]
+def outputs(
+    model: str, stack: str, data: GraphData, numbers: str = "fp32", **settings: object
+) -> torch.Tensor:
+    return torch.from_numpy(form_of(model, stack, data, **settings).scores(numbers))[:NODES]
 
 
 SAME_NUMBERS = [
@@ -134,23 +128,30 @@ def test_placement_and_storage_keep_every_bit(stack: str, data: GraphData) -> No
     assert torch.equal(outputs("gcn", stack, data), outputs("gcn", without, data))
 
 
+def module_of(model: str, data: GraphData, **settings: object) -> ModelInstance:
+    torch.manual_seed(1)
+    instance = model_instance(GnnSpec(dataset="random", model=model, hidden=8, layers=1, **settings), data)
+    instance.module.eval()
+    return instance
+
+
 def test_the_models_are_those_of_torch_geometric(data: GraphData) -> None:
     from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
     x, edges = torch.from_numpy(data.x), torch.from_numpy(data.edge_index)
-    gcn = form_of("gcn", "none", data, layers=1).module
+    gcn = module_of("gcn", data).module
     theirs = GCNConv(FEATURES, CLASSES)
     torch.nn.init.zeros_(gcn.layers[0][0].bias)  # ours comes before the aggregation, as GraNNite's
     theirs.lin.weight.data = gcn.layers[0][0].weight.data
     torch.testing.assert_close(gcn(x, edges), theirs(x, edges).log_softmax(1), atol=1e-5, rtol=1e-4)
-    gat = form_of("gat", "none", data, layers=1).module
+    gat = module_of("gat", data).module
     theirs = GATConv(FEATURES, CLASSES)
     layer = gat.layers[0]
     theirs.lin.weight.data, theirs.bias.data = layer.linear.weight.data, layer.bias.data
     theirs.att_src.data, theirs.att_dst.data = layer.source.data, layer.target.data
     torch.testing.assert_close(gat(x, edges), theirs(x, edges).log_softmax(1), atol=1e-5, rtol=1e-4)
     for kind in ("mean", "max"):  # so many neighbours that none is left out; the lonely node counts itself
-        form = form_of(f"sage-{kind}", "none", data, layers=1, neighbours=NODES, order="aggregate_first")
+        form = module_of(f"sage-{kind}", data, neighbours=NODES, order="aggregate_first")
         theirs = SAGEConv(FEATURES, CLASSES, aggr=kind)
         theirs.lin_l.weight.data = form.module.neighbours[0].weight.data
         theirs.lin_l.bias.data = form.module.neighbours[0].bias.data
@@ -160,48 +161,28 @@ def test_the_models_are_those_of_torch_geometric(data: GraphData) -> None:
         torch.testing.assert_close(form.module(*form.inputs.values()), expected, atol=1e-5, rtol=1e-4)
 
 
-# SymG and GraSp: storage
+# SymG: storage
 
 
-@given(st.integers(1, 12), st.integers(0, 2**32 - 1))
-def test_a_symmetric_matrix_survives_its_triangle_bit_for_bit(nodes: int, seed: int) -> None:
-    half = np.random.default_rng(seed).standard_normal((nodes, nodes)).astype(np.float32)
-    matrix = half + half.T
-    packed = to_triangle(matrix)
-    assert packed.size == nodes * (nodes + 1) // 2
-    assert np.array_equal(from_triangle(packed).view(np.uint32), matrix.view(np.uint32))
-
-
-def test_a_matrix_that_is_not_symmetric_is_refused_by_the_triangle() -> None:
-    with pytest.raises(ValueError, match="symmetric"):
-        to_triangle(np.array([[1.0, 2.0], [3.0, 4.0]], dtype=np.float32))
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(0, 2**32 - 1))
-def test_an_array_survives_its_bitmap_bit_for_bit(shape: list[int], seed: int) -> None:
-    random = np.random.default_rng(seed)
-    dense = random.standard_normal(shape).astype(np.float32)
-    array = np.where(random.random(shape) < 0.2, dense, np.float32(0))
-    bitmap, values = to_zvc(array)
-    assert (bitmap.nbytes, values.size) == (-(-array.size // 8), np.count_nonzero(array))
-    assert np.array_equal(from_zvc(bitmap, values, array.shape).view(np.uint32), array.view(np.uint32))
+def test_the_norm_of_which_symg_stores_a_triangle_is_symmetric_to_the_bit(data: GraphData) -> None:
+    norm = form_of("gcn", "grad+symg", data).inputs["norm"]
+    assert norm.shape == (NODES, NODES) and np.array_equal(norm, norm.T)
 
 
 # NodePad: two ways to pad
 
 
 def test_padding_with_self_loops_keeps_the_numbers_but_doubles_the_step_of_8_bits(data: GraphData) -> None:
-    zeros, loops = (
-        dense_adjacency(data.edge_index[:, data.edge_index.max(0) < NODES], NODES, True, "norm", 50, padding)
-        for padding in ("zeros", "loops")
-    )
+    edges = data.edge_index[:, data.edge_index.max(0) < NODES]
+    zeros = dense_adjacency(edges, NODES, True, "norm", 50)
+    added = np.tile(np.arange(NODES, 50), (2, 1))
+    loops = dense_adjacency(np.concatenate([edges, added], axis=1), NODES, True, "norm", 50)
     assert np.array_equal(zeros[:NODES, :NODES], loops[:NODES, :NODES])
     assert not zeros[NODES:].any()
     assert np.array_equal(loops[NODES:, NODES:], np.eye(10, dtype=np.float32))
     form = form_of("gcn", f"grad+{PADDING}", data)
-    with torch.no_grad():
-        found = [form.module(form.inputs["x"], torch.from_numpy(norm))[:NODES] for norm in (zeros, loops)]
-    assert torch.equal(*found)
+    found = [run_model(form.model, {**form.inputs, "norm": norm})[0][:NODES] for norm in (zeros, loops)]
+    assert np.array_equal(*found)
 
 
 # EffOp, GrAx1: masks
@@ -213,6 +194,33 @@ def attention() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     adjacency = (torch.rand(NODES, NODES) < 0.1).float().fill_diagonal_(1.0)
     return 3.0 * torch.randn(NODES, NODES), adjacency
+
+
+def scores_of(target: torch.Tensor, source: torch.Tensor, form: str) -> torch.Tensor:
+    """A twin of GrAx2 and what it replaces: scores of pairs from a score of each node in either role."""
+    across, ones = source.T, torch.ones_like(target)
+    scores = {
+        "pairs": lambda: target + across,
+        "literal": lambda: target + source,
+        "source": lambda: across,
+        "rank2": lambda: torch.cat([target, ones], 1) @ torch.cat([ones.T, across]),
+    }[form]()
+    return torch.nn.functional.leaky_relu(scores, SLOPE)
+
+
+def masked(scores: torch.Tensor, masks: tuple[torch.Tensor, ...], masking: str) -> torch.Tensor:
+    """A twin of EffOp (arithmetic), GrAx1 (additive) and what they replace (select)."""
+    if masking == "additive":
+        return scores + masks[0]
+    if masking == "arithmetic":
+        return scores * masks[0] + masks[1]
+    return torch.where(masks[0], scores, MASKED)
+
+
+def masked_maximum(gathered: torch.Tensor, mask: torch.Tensor, masking: str) -> torch.Tensor:
+    """A twin of GrAx3 (pool) and what it replaces (select)."""
+    kept = torch.where(mask > 0, gathered, ABSENT) if masking == "select" else gathered * mask
+    return kept.amax(dim=1)
 
 
 def weights_of(
@@ -257,37 +265,44 @@ def test_in_fp16_a_mask_of_minus_9e15_is_not_a_number_and_one_of_minus_1e4_is_fi
     torch.testing.assert_close(fine, expected, atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize(("lowered", "finite"), [(9e15, False), (1e4, True)])
-def test_the_trap_shows_in_a_whole_network_emulated_in_fp16(
-    lowered: float, finite: bool, data: GraphData
-) -> None:
-    form = form_of("gat", "effop", data)
-    form.module.lowered = lowered
-    assert bool(torch.isfinite(run_in_half(form.module, form.inputs, saturate=False)).all()) == finite
-    with torch.no_grad():  # in fp32 nothing is wrong
-        assert bool(torch.isfinite(form.module(*form.inputs.values())).all())
-
-
 def test_openvino_s_saturated_constants_keep_select_s_minus_9e15_harmless(data: GraphData) -> None:
-    form = form_of("gat", f"grad+{PADDING}", data)
-    found = run_in_half(form.module, form.inputs)[:NODES]
+    found = outputs("gat", f"grad+{PADDING}", data, "fp16")
     torch.testing.assert_close(found, outputs("gat", "none", data), atol=0.1, rtol=0.02)
 
 
-@given(st.floats(-1e6, 1e6, width=32))
-def test_emulated_fp16_is_the_processor_s_fp16(value: float) -> None:
-    number = torch.tensor(value)
-    assert to_half(number, saturate=False) == number.half().float()
-    assert abs(float(to_half(number))) <= LARGEST
+def in_fp16(values: list[float], *factors: float) -> np.ndarray:
+    """Return numbers times factors, one after the other, as fp16 computes it."""
+    ov = openvino()
+    x = ov.opset13.parameter([len(values)], ov.Type.f32)
+    x.output(0).set_names({"x"})
+    result = x
+    for factor in factors:
+        result = ov.opset13.multiply(result, np.float32(factor))
+    return run_model(in_half(ov.Model([result], [x])), {"x": np.array(values, np.float32)})[0]
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20))
+def test_emulated_fp16_is_the_processor_s_fp16(values: list[float]) -> None:
+    numbers = np.array(values, np.float32)
+    held = np.clip(numbers, -LARGEST, LARGEST).astype(np.float16).astype(np.float32)
+    assert np.array_equal(in_fp16(values, 1.0), held)
+
+
+@given(st.floats(0.0, 2.0**17, width=32), st.floats(-4.0, 4.0, width=16))
+def test_results_in_emulated_fp16_overflow(value: float, factor: float) -> None:
+    held = np.float32(np.float16(min(value, LARGEST)))
+    with np.errstate(over="ignore"):
+        assert in_fp16([value], factor)[0] == np.float32(np.float16(held * np.float32(factor)))
+
+
+def test_0_times_infinity_is_no_number() -> None:
+    assert np.isnan(in_fp16([100.0], 1e4, 0.0)).all()
 
 
 def test_every_result_in_emulated_fp16_is_a_number_of_fp16(data: GraphData) -> None:
-    form = form_of("gcn", "stagr", data)
-    before = {name: value.clone() for name, value in form.module.state_dict().items()}
-    found = run_in_half(form.module, form.inputs)
+    found = outputs("gcn", "stagr", data, "fp16")
     assert torch.equal(found, found.half().float())
     assert 0 < float((found - outputs("gcn", "stagr", data)).abs().max()) < 0.1
-    assert all(torch.equal(value, before[name]) for name, value in form.module.state_dict().items())
 
 
 # GrAx2: scores
@@ -331,8 +346,8 @@ def test_grax3_lets_the_zero_of_a_missing_neighbour_win_over_negative_features()
     torch.manual_seed(0)
     gathered = torch.randn(500, 10, 16)
     mask = (torch.arange(10) < torch.randint(1, 11, (500, 1))).float().unsqueeze(2)
-    exact = masked_maximum(gathered, (mask > 0,), "select")
-    found = masked_maximum(gathered, (mask,), "pool")
+    exact = masked_maximum(gathered, mask, "select")
+    found = masked_maximum(gathered, mask, "pool")
     missing = (mask.sum(1) < 10).expand_as(exact)
     assert torch.equal(found, torch.where(missing, exact.clamp(min=0), exact))
     assert 0.8 < float((found == exact).float().mean()) < 0.95
@@ -352,10 +367,8 @@ def test_the_maximum_of_sparse_features_is_that_of_dense_ones(data: GraphData) -
 @pytest.fixture(scope="module")
 def nncf_model(data: GraphData) -> object:
     pytest.importorskip("nncf")
-    from npusim.gnn_models.judging import quantised
-
     form = form_of("gcn", "grad", data)
-    return quantised(form.module, form.inputs)
+    return quantised(form.model, form.inputs)
 
 
 def test_quantgr_rounds_products_to_signed_symmetric_static_levels(nncf_model: object) -> None:
@@ -375,10 +388,8 @@ def test_quantgr_rounds_products_to_signed_symmetric_static_levels(nncf_model: o
 
 def test_quantgr_leaves_attention_scores_and_masks_floating(data: GraphData) -> None:
     pytest.importorskip("nncf")
-    from npusim.gnn_models.judging import quantised
-
     form = form_of("gat", "stagr+effop+grax1+grax2:form=rank2", data)
-    model = quantised(form.module, form.inputs)
+    model = quantised(form.model, form.inputs)
     rounded = [op for op in model.get_ops() if op.get_type_name() == "FakeQuantize"]
     readers = {port.get_node().get_type_name() for op in rounded for port in op.output(0).get_target_inputs()}
     assert readers == {"MatMul"}
@@ -392,9 +403,6 @@ def test_quantgr_leaves_attention_scores_and_masks_floating(data: GraphData) -> 
 )
 def test_quantgr_changes_outputs_by_little(model: str, stack: str, data: GraphData) -> None:
     pytest.importorskip("nncf")
-    from npusim.gnn_models.judging import run_int8
-
-    form = form_of(model, stack, data)
     expected = outputs(model, stack, data).numpy()
-    found = run_int8(form.module, form.inputs)[:NODES]
+    found = outputs(model, stack, data, "int8").numpy()
     assert 0 < np.abs(found - expected).max() < 0.05 * np.ptp(expected)

@@ -16,7 +16,7 @@ from npusim.graph import Editor, Graph
 from npusim.mapping import OWN, Run, map_graph, sram_contents
 from npusim.ops import DType, Storage
 from npusim.scenario import Scenario
-from npusim.studies.memory_needs import memory_needs
+from npusim.studies.elasticity import memory_needs
 from npusim.techniques import apply
 
 KINDS = tuple(DramByKind.model_fields)

@@ -421,7 +421,7 @@ def test_accuracies_need_the_raw_data_and_say_so(monkeypatch: pytest.MonkeyPatch
     pytest.importorskip("torch_geometric")
     judged = run_suite("accuracy")
     assert judged.ok and not len(judged.evidence.ids)
-    assert any("give --data DIR" in note for note in judged.evidence.notes)
+    assert any("pass --data DIR" in note for note in judged.evidence.notes)
 
 
 @pytest.mark.slow

@@ -167,9 +167,9 @@ def test_more_dsps_are_no_advice_for_a_scatter():
 
 def test_one_slow_stack_flattens_no_other():
     result = whatif("gcn-cora", stacks=["none", "stagr", "stagr+quantgr", "stagr+symg"], samples=0)
-    bars = dict(re.findall(r"^(\S+)\s+([█░▓▶]+)", text_of(result), flags=re.MULTILINE))
-    assert bars["none"].endswith("▶")
-    assert bars["stagr+quantgr"].count("█") >= 5 and "░" in bars["stagr+symg"]
+    bars = dict(re.findall(r"^(\S+)\s+(█+)", text_of(result), flags=re.MULTILINE))
+    assert "none" in bars and "bars end at" in text_of(result)
+    assert len(bars["none"]) >= len(bars["stagr"]) >= len(bars["stagr+quantgr"]) >= 5
 
 
 def test_no_figure_has_more_digits_than_its_interval_bears(gcn):
@@ -185,7 +185,7 @@ def test_over_keeps_names_and_times_at_eighty_columns():
     result = whatif("gcn-cora", stacks=compared, over={"npu.sram.per_tile": values}, samples=16)
     page = text_of(result)
     assert max(map(len, page.splitlines())) <= 80
-    assert "npu.sram.per_tile" in page.splitlines()[4]
+    assert any(line.startswith("npu.sram.per_tile") for line in page.splitlines())
     assert all(value in page for value in values)
     assert all(
         re.search(rf"^{re.escape(name)}\b", page, flags=re.MULTILINE) for name in ("stagr", "stagr+symg")

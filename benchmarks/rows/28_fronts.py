@@ -10,11 +10,13 @@ _ready = {}
 def prepare(case):
     import numpy as np
 
-    from npusim.magnas.block_costs import block_table, covering_specs
+    from npusim.arch import load_soc
+    from npusim.magnas.block_costs import MappedSpace
+    from npusim.magnas.space import ArchitectureSpace
     from npusim.workloads import load_spec
 
     backbone, widths = load_spec("magnas-vig"), (96, 192, 320)
-    specs = covering_specs(backbone, _OPERATORS, (False, True), [widths] * 4)
+    space = ArchitectureSpace(operators=_OPERATORS)
     random = np.random.default_rng(0)
     drawn = [
         {
@@ -25,7 +27,7 @@ def prepare(case):
         }
         for _ in range(2_000)
     ]
-    _ready["table"] = block_table(specs, "jetson-agx-xavier", devices=["gpu", "dla"])
+    _ready["table"] = MappedSpace(backbone, space, load_soc("jetson-agx-xavier"), ("gpu", "dla")).table
     _ready["specs"] = [backbone.model_copy(update=one) for one in drawn]
     _ready["table"].front(_ready["specs"][0])
 

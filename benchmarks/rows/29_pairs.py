@@ -15,14 +15,14 @@ def prepare(case):
     import numpy as np
 
     _fronts["prepare"](case)
-    table, random = _fronts["_ready"]["table"], np.random.default_rng(1)
-    encoded = table.encoded(_fronts["_ready"]["specs"])
-    which = random.integers(0, len(encoded), _PAIRS)
-    placements = random.integers(0, 2, (_PAIRS, encoded.shape[1]), np.int8)
-    _ready.update(table=table, encoded=encoded, which=which, placements=placements)
-    table.evaluate(encoded, which[:10], placements[:10])
+    table, specs = _fronts["_ready"]["table"], _fronts["_ready"]["specs"]
+    problems, random = [table.problem(table.rows(spec)) for spec in specs], np.random.default_rng(1)
+    each = _PAIRS // len(problems)
+    placements = [random.integers(0, 2, (each, len(problem.blocks)), np.int8) for problem in problems]
+    _ready.update(problems=problems, placements=placements)
 
 
 def work(case):
-    _ready["table"].evaluate(_ready["encoded"], _ready["which"], _ready["placements"])
+    for problem, placements in zip(_ready["problems"], _ready["placements"], strict=True):
+        problem.evaluate(placements)
     return _PAIRS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,13 +20,12 @@ def as_numbers(
     texts: str | Sequence[Any], kind: Callable[[str], Number], option: str, allowed: str, most: float = inf
 ) -> list[Number]:
     """Return the numbers of a list, or of a text with commas; refuse numbers beyond 0 to `most`."""
-    try:
+    with suppress(ValueError):
         numbers = [kind(text) for text in as_list(texts)]
-    except ValueError:
-        numbers = [kind("-1")]
-    if not all(0 <= number <= most for number in numbers):
-        raise ConfigError(f"`{texts}`", file=option, allowed=allowed)
-    return numbers
+        if all(0 <= number <= most for number in numbers):
+            return numbers
+    found = texts if isinstance(texts, str) else ",".join(map(str, texts))
+    raise ConfigError(f"`{found}`", file=option, allowed=allowed)
 
 
 def node_counts(numbers: str | Path | Sequence[int], option: str, example: str) -> list[int]:

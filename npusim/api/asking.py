@@ -24,11 +24,10 @@ from npusim.mapping import SwapOperands
 from npusim.metrics import SAMPLES
 from npusim.plugins import announced, named
 from npusim.scenario import Network, Scenario, split_settings
-from npusim.techniques import Stack, apply, completed
+from npusim.techniques import Stack, completed
 from npusim.workloads import load_gnn
 
 if TYPE_CHECKING:
-    from npusim.graph import GraphDifference
     from npusim.mapping import MappingFile, OwnMapping
     from npusim.studies.advice import Advice
     from npusim.studies.comparison import WhatIf
@@ -88,15 +87,26 @@ def scenario_of(
     """
     if not isinstance(network, Scenario):
         return Scenario(network, DEFAULT_SOC if soc is None else soc, **how)
-    arguments = how if soc is None else {"soc": soc, **how}
-    refuse_ignored(arguments, "no such argument with a Scenario; change it by `scenario.with_(...)`")
+    refuse_ignored(
+        {"soc": soc, **how}, "no such argument with a Scenario; change it by `scenario.with_(...)`"
+    )
     return network
 
 
-def refuse_ignored(arguments: Mapping[str, Any], allowed: str) -> None:
-    """Raise a `ConfigError` that names the arguments, if there are any: the call would ignore them."""
-    if arguments:
-        raise ConfigError(", ".join(f"`{name}`" for name in arguments), allowed=allowed)
+def refuse_ignored(
+    arguments: Mapping[str, Any], allowed: str, usual: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Raise a `ConfigError` that names the first argument that a call would ignore, if there is any.
+
+    Arguments that are empty, or have their usual value, say nothing.
+    """
+    for name, value in arguments.items():
+        is_plain = isinstance(value, str | Path | int | float) and not isinstance(value, bool)
+        is_empty = isinstance(value, bool | str | list | tuple | dict) and not value
+        if value is None or is_empty or (name in usual and value == usual[name]):
+            continue
+        found = f"`{value}`" if is_plain else "a value"
+        raise ConfigError(found, file=f"--{name.replace('_', '-')}", allowed=allowed)
 
 
 def changed(arguments: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
@@ -154,7 +164,7 @@ def estimate(
     sustained : bool
         Also say what a package sustains when inferences follow each other without end: how long a burst
         lasts until power or heat limits it, and the throughput after it.
-    split : int, optional
+    split : int from 2 to 16, optional
         Also divide the network over so many devices of the main one's kind, by requests, rows, channels or
         layers; devices that the machine lacks are added. None: do not
     every_tile : bool
@@ -217,7 +227,7 @@ def estimate(
             result = with_interval(result, scenario.mapped)
     if split is None:
         return result
-    from npusim.studies.split import divided
+    from npusim.studies.placement import divided
 
     return result.model_copy(update={"divided": divided(scenario, split)})
 
@@ -318,7 +328,7 @@ def whatif(
         Compare at each of these values, and find where stacks change places. Repeatable: every combination.
     samples : int
         Machines drawn for the 90 % intervals; 0: no intervals.
-    seed : int
+    seed : int of at least 0
         Seed of the draws behind the 90 % intervals.
     scheduler : bool
         Also what a perfect scheduler would save on the best stack, and the bound for any scheduler: weights
@@ -350,25 +360,29 @@ def whatif(
         npusim whatif resnet-50 --stack none --scheduler
         npusim whatif laptop.yaml
     """
-    from npusim.api.planning import changes_of_mix
+    from npusim.api.planning import mix
     from npusim.studies.fitting_stacks import fitting_stacks
     from npusim.studies.over import refuse_impossible_values, whatif_over
     from npusim.studies.whatif import whatif as of_stacks
+    from npusim.system.document import MixStudy
     from npusim.system.mix import is_mix
 
     stacks_only = "`stacks`: this call compares the stacks that they name"
     scenario = without_techniques(network, soc, how, stacks_only)
     if is_mix(scenario.network):
-        options = {"over": over or None, "scheduler": scheduler or None, "accuracy": accuracy or None}
-        return changes_of_mix(scenario, options | {"stack": None if stacks == "default" else stacks})
+        options = {"over": over, "scheduler": scheduler, "accuracy": accuracy, "stack": stacks}
+        refuse_ignored(options, "for a network; see npusim mix", {"stack": "default"})
+        machine = None if scenario.soc == DEFAULT_SOC else str(scenario.soc)
+        study = mix(str(scenario.network), soc=machine, settings=list(scenario.settings), changes=True)
+        assert isinstance(study, MixStudy)  # several designs
+        return study
     if accuracy:
         _refuse_unjudgeable(scenario, data, "--accuracy")
-    elif data is not None:
-        raise ConfigError(f"`{data}`", file="--data", allowed="only with --accuracy")
+    else:
+        refuse_ignored({"data": data}, "only with --accuracy")
     values = {path: as_list(listed) for path, listed in (over or {}).items()}
     refuse_impossible_values(scenario, values)
-    if values and scheduler:
-        raise ConfigError("`--scheduler`", file="--over", allowed="one machine: leave out --over")
+    refuse_ignored({"scheduler": values and scheduler}, "one machine: leave out --over")
     added, left_out, bars = None, "", ""
     if stacks == "paper":
         from npusim.validation.granite import paper_bars
@@ -406,22 +420,31 @@ def _with_accuracy(
     result: WhatIf, scenario: Scenario, data: Path | None, progress: Progress | None
 ) -> WhatIf:
     """Return a comparison with the accuracy of each stack, from one training on the raw data."""
-    from npusim.gnn_models.judging import judge
-
-    accuracies: dict[tuple[str, str], float] = {}
-    for point in {_model_settings(variant.at): None for variant in result.variants}:
-        stacks = [one.techniques for one in result.variants if _model_settings(one.at) == point]
-        settings = [*split_settings(scenario.settings)[0], *split_settings(point)[0]]
-        report = judge([str(scenario.network)], stacks, data, overrides=settings, tell=telling(progress))
-        # The last of a stack's number formats is what the machine computes in.
-        accuracies |= {("".join(point), one.techniques): one.accuracy for one in report.results}
+    at = {id(variant): _model_settings(variant.at) for variant in result.variants}
+    stacks: dict[tuple[str, ...], list[str]] = {point: [] for point in at.values()}
+    for variant in result.variants:
+        stacks[at[id(variant)]].append(variant.techniques)
+    found = {point: _accuracies(scenario, some, data, point, progress) for point, some in stacks.items()}
     variants = [
-        variant.model_copy(
-            update={"accuracy": accuracies.get(("".join(_model_settings(variant.at)), variant.techniques))}
-        )
+        variant.model_copy(update={"accuracy": found[at[id(variant)]].get(variant.techniques)})
         for variant in result.variants
     ]
     return result.model_copy(update={"variants": variants})
+
+
+def _accuracies(
+    scenario: Scenario,
+    stacks: Sequence[str],
+    data: Path | None,
+    settings: Settings = (),
+    progress: Progress | None = None,
+) -> dict[str, float]:
+    """Return the accuracy of a trained network by stack; the last number format is the machine's."""
+    from npusim.gnn_models.judging import judge
+
+    own = [*split_settings(scenario.settings)[0], *split_settings(settings)[0]]
+    report = judge([str(scenario.network)], stacks, data, overrides=own, tell=telling(progress))
+    return {one.techniques: one.accuracy for one in report.results}
 
 
 def _model_settings(at: Mapping[str, str]) -> tuple[str, ...]:
@@ -475,14 +498,14 @@ def advise(
     data : str or Path, optional
         Folder with the raw data sets, as cora/raw/ind.cora.x and so on. None: the environment variable
         NPUSIM_DATA
-    keep_answers : float
+    keep_answers : float from 0 to 1
         Least share of rows whose answer the stack to try keeps, where the network's numbers are known.
     sizes : sequence of int, str or Path, optional
         Numbers of nodes of requests, as often as they occur: parted by commas, or a text file. Adds the sizes
         to compile for.
     samples : int
         Machines drawn for the 90 % intervals; 0: no intervals.
-    seed : int
+    seed : int of at least 0
         Seed of the draws behind the 90 % intervals.
 
     Examples
@@ -542,58 +565,9 @@ def advise(
 
 def _judged(scenario: Scenario, advice: Advice, data: Path) -> dict[str, Any]:
     """Return the stacks of advice with the accuracy of the trained network under each."""
-    from npusim.gnn_models.judging import judge
-
     rows = {name: getattr(advice, name) for name in ("as_it_is", "today", "with_compiler")}
     rows = {name: row for name, row in rows.items() if row is not None}
-    stacks = [row.techniques for row in rows.values()]
-    report = judge([str(scenario.network)], stacks, data, overrides=split_settings(scenario.settings)[0])
-    accuracy = {one.techniques: one.accuracy for one in report.results}
+    found = _accuracies(scenario, [row.techniques for row in rows.values()], data)
     return {
-        name: row.model_copy(update={"accuracy": accuracy.get(row.techniques)}) for name, row in rows.items()
+        name: row.model_copy(update={"accuracy": found.get(row.techniques)}) for name, row in rows.items()
     }
-
-
-def show(
-    network: Network | Scenario,
-    after: str | Stack,
-    *,
-    techniques: str | Stack | None = None,
-    settings: Settings = (),
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    inputs: Any = None,
-) -> GraphDifference:
-    """Show the operator graph of a network before and after a technique stack, and what changed.
-
-    A technique is a pass over the graph. Operators that it removes, adds or changes are listed; with -o
-    page.html both graphs are drawn.
-
-    Parameters
-    ----------
-    network : Graph, str, Path, torch.nn.Module, callable or Scenario
-        As for `estimate`.
-    after : str or Stack
-        Technique stack of the second graph, such as stagr+quantgr.
-    techniques : str or Stack, optional
-        Technique stack of the first graph. None: the network as it is
-    settings, shapes, inputs
-        As for `npusim.Scenario`.
-
-    Examples
-    --------
-    >>> import npusim
-    >>> difference = npusim.show("gcn-cora", "stagr")
-    >>> [operator.type for operator in difference.added]
-    ['MatMul', 'MatMul']
-
-    Command lines
-    -------------
-        npusim show gcn-cora --after stagr
-        npusim show gat-cora --techniques stagr --after stagr+quantgr+grax1
-        npusim show gcn-cora --after stagr+symg -o graphs.html
-    """
-    fields = {"techniques": (techniques, None), "settings": (settings, ()), "shapes": (shapes, None)}
-    scenario = scenario_of(network, None, changed(fields | {"inputs": (inputs, None)}))
-    from npusim.graph import graph_difference
-
-    return graph_difference(scenario.graph, apply(scenario.baseline, after))

@@ -208,7 +208,7 @@ def learn(
         Name or number of a lesson to open, `explorer`, `labs` or `check`; none: the page of all lessons.
     lab : str or Path, optional
         After `check` the student's file, such as lab03.py; after `labs` the folder to write.
-    port : int
+    port : int from 0 to 65,535
         Port on 127.0.0.1; 0 takes a free one.
     data : str or Path, optional
         Folder of real data sets (cora/raw/ind.cora.x ...), shown in lesson 6.

@@ -1,4 +1,4 @@
-"""Calls that plan how a network runs: its placement over devices, and a data graph that changes.
+"""Calls that plan how a network runs: placement, rewriting, changing data graphs, mixes.
 
 The docstrings are the help of the command line too: what stands under a parameter is shown beside its option.
 """
@@ -6,23 +6,24 @@ The docstrings are the help of the command line too: what stands under a paramet
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from npusim.api import as_numbers, node_counts
-from npusim.api.asking import MODEL_FILES, How, Machine, Progress, changed, refuse_ignored, scenario_of
+from npusim.api.asking import MODEL_FILES, How, Machine, Progress, refuse_ignored, scenario_of
 from npusim.config import Override
-from npusim.config.overrides import as_overrides
+from npusim.config.overrides import Settings, as_overrides
 from npusim.errors import ConfigError, as_list
-from npusim.locate import DEFAULT_SOC
 from npusim.mapping import Granularity
 from npusim.scenario import Network, Scenario
+from npusim.techniques import Stack, apply
 
 if TYPE_CHECKING:
+    from npusim.graph import GraphDifference
     from npusim.studies.map_front import Limits
     from npusim.studies.placement_document import MapFront, Placement
     from npusim.studies.stream import Followed, StorePlan, Update
-    from npusim.studies.stream.queues import Rates
     from npusim.system.document import MixResult, MixStudy
     from npusim.system.mix import Mix
 
@@ -76,7 +77,7 @@ def map(
         Cost this placement too: a letter a block; of a Vision GNN stem, graphers, FFNs and head, such as
         G/GGGG/DDDD/G. A letter is the first of its device's name that no other has (G gpu, D dla; of dsa_k
         and dsa_y K and Y); the answer's second line says which is which.
-    split : int, optional
+    split : int from 2 to 16, optional
         Place over so many devices of the main one's kind, too, and compare with shares of each operator by
         rows or channels; devices that the machine lacks are added. None: do not
     dvfs : bool
@@ -87,7 +88,7 @@ def map(
         At most, such as 100mJ.
     max_power : str or float (W), optional
         Mean of the package, such as 5W.
-    max_transitions : int, optional
+    max_transitions : int of at least 0, optional
         How often work may pass to another device.
     max_share : mapping of str to float, or sequence of str
         Share of the blocks on a device, such as gpu=0.5. Repeatable.
@@ -95,9 +96,9 @@ def map(
         Exponents of energy and latency in the product that picks one.
     method : {"exact", "nsga2", "random"}, optional
         How placements are found. None: exact for chains of blocks, nsga2 for other networks
-    evaluations : int
+    evaluations : int of at least 1
         Placements that a search costs.
-    seed : int
+    seed : int of at least 0
         Of a search.
     progress : callable, optional
         Called with the settings done and their number.
@@ -129,31 +130,26 @@ def map(
         from npusim.measuring.models import operator_profiles
         from npusim.studies.placement import place
 
-        only_fronts = {
-            "max-latency": max_latency,
-            "max-energy": max_energy,
-            "max-power": max_power,
-            "max-transitions": max_transitions,
-            "max-share": max_share or None,
-            "dvfs": dvfs,
-            "mapping": mapping,
-            "method": method,
-        }
-        usual = {"exponents": (exponents, "1,1"), "evaluations": (evaluations, 5000), "seed": (seed, 0)}
-        _refuse_options(only_fronts | changed(usual), f"--minimise {_BOTH}")
+        amounts = {"max_latency": max_latency, "max_energy": max_energy, "max_power": max_power}
+        of_fronts: dict[str, Any] = amounts | {"max_transitions": max_transitions, "max_share": max_share}
+        of_fronts |= {"dvfs": dvfs, "mapping": mapping, "method": method, "exponents": exponents}
+        of_fronts |= {"evaluations": evaluations, "seed": seed}
+        usual: dict[str, Any] = {"exponents": "1,1", "evaluations": 5000, "seed": 0}
+        refuse_ignored(of_fronts, f"it goes with --minimise {_BOTH}", usual)
         scenario.load()
         measured = operator_profiles(profiles, scenario) if profiles else []
         size = granularity or "operator"
         objective: Literal["latency", "energy"] = "energy" if minimise == "energy" else "latency"
         ways, machine = None, scenario
         if split is not None:
-            from npusim.studies.split import divided, on_equal_devices
+            from npusim.studies.placement import divided, on_equal_devices
 
             ways = divided(scenario, split)
             machine = scenario.on(on_equal_devices(scenario.machine, split)[0])
         result = place(machine, minimise=objective, devices=names, profiles=measured, granularity=size)
         return result.model_copy(update={"divided": ways})
-    _refuse_options({"profile": profiles, "split": split}, f"one objective, not --minimise {_BOTH}")
+    of_one = {"profile": profiles, "split": split}
+    refuse_ignored(of_one, f"it goes with one objective, not --minimise {_BOTH}")
     from npusim.studies.evolution import Budget
     from npusim.studies.map_front import map_front
 
@@ -162,20 +158,13 @@ def map(
         devices=names,
         limits=limits_of(max_latency, max_energy, max_power, max_transitions, max_share),
         operating_points=dvfs,
-        exponents=_exponents(exponents),
+        exponents=_pair(exponents, *_EXPONENTS),
         mapping=mapping,
         method=method,
         granularity=granularity or "block",
         budget=Budget(evaluations=evaluations, seed=seed),
         tell=progress or (lambda done, total: None),
     )
-
-
-def _refuse_options(arguments: Mapping[str, Any], allowed: str) -> None:
-    """Refuse arguments that belong to the other kind of answer."""
-    for name, value in arguments.items():
-        if value not in (None, False, (), []):
-            raise ConfigError(f"`--{name}`", allowed=f"it goes with {allowed}")
 
 
 def limits_of(
@@ -189,12 +178,13 @@ def limits_of(
     from npusim.studies.map_front import Limits
     from npusim.units import Duration, Energy, Power
 
+    shares = max_share if isinstance(max_share, Mapping) else named_numbers(max_share or (), *_SHARES)
     return Limits(
         _amount("max-latency", max_latency, Duration),
         _amount("max-energy", max_energy, Energy),
         _amount("max-power", max_power, Power),
         max_transitions,
-        dict(max_share) if isinstance(max_share, Mapping) else dict(_share(text) for text in max_share or ()),
+        {name.lower(): share for name, share in shares.items()},
     )
 
 
@@ -210,34 +200,31 @@ def _amount(name: str, value: str | float | None, of: Any) -> float | None:
         raise ConfigError(f"`{value}`", file=f"--{name}", allowed=of.__metadata__[0].allowed) from error
 
 
-def _share(text: str) -> tuple[str, float]:
-    """Return device and share of `gpu=0.5`."""
-    device, _, share = text.partition("=")
-    try:
-        value = float(share)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value <= 1.0:
-        raise ConfigError(f"`{text}`", file="--max-share", allowed="DEVICE=SHARE, a share of 0 to 1")
-    return device.strip().lower(), value
+def named_numbers(texts: Sequence[str], option: str, allowed: str, most: float = inf) -> dict[str, float]:
+    """Return numbers from 0 to `most` by name, from texts such as ``add_node=1``; each name once."""
+    numbers: dict[str, float] = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if name in numbers:
+            raise ConfigError(f"`{name}` a second time", file=option, allowed="each name once")
+        (numbers[name],) = as_numbers([value], float, option, allowed, most)
+    return numbers
 
 
-def _exponents(pair: str | tuple[float, float]) -> tuple[float, float]:
-    """Return the exponents of energy and latency."""
-    allowed = "two numbers from 0 to 100, not both 0, such as 1,1"
-    exponents = as_numbers(pair, float, "--exponents", allowed, 100.0)
-    if len(exponents) != 2 or not any(exponents):
-        raise ConfigError(f"`{pair}`", file="--exponents", allowed=allowed)
-    return exponents[0], exponents[1]
+def _pair(
+    pair: str | tuple[float, float], option: str, allowed: str, most: float, least: float = 0.0
+) -> tuple[float, float]:
+    """Return two numbers up to `most`, not both 0, none of them below `least`."""
+    numbers = as_numbers(pair, float, option, allowed, most)
+    if len(numbers) != 2 or not any(numbers) or min(numbers) < least:
+        raise ConfigError(f"`{pair}`", file=option, allowed=allowed)
+    return numbers[0], numbers[1]
 
 
-def _rates(pair: str | tuple[float, float]) -> Rates:
-    """Return the rates of updates and requests."""
-    allowed = "two numbers above 0, updates and requests a second, such as 0.05,10"
-    values = as_numbers(pair, float, "--rates", allowed, 1e6)
-    if len(values) != 2 or min(values) <= 0.0:
-        raise ConfigError(f"`{pair}`", file="--rates", allowed=allowed)
-    return values[0], values[1]
+_EXPONENTS = "--exponents", "two numbers from 0 to 100, not both 0, such as 1,1", 100.0
+_RATES = "--rates", "two numbers above 0, updates and requests a second, such as 0.05,10", 1e6, 1e-300
+_SHARES = "--max-share", "DEVICE=SHARE, a share of 0 to 1", 1.0
+_WEIGHTS = "--mix", "EVENT=WEIGHT,... such as add_node=1,add_edge=9"
 
 
 def stream(
@@ -275,22 +262,22 @@ def stream(
         Settings that begin with `toolchain.` are those of the compiler's data sheet.
     updates : int, str, Path or sequence of Update
         Length of a generated stream.
-    seed : int
+    seed : int of at least 0
         Seed of a generated stream.
     mix : str or mapping of str to float, optional
         How often add_node, remove_node, add_edge, remove_edge happen. None: 3, 1, 5, 1
-    capacity : int, optional
+    capacity : int from 1 to 1,000,000,000, optional
         Nodes that pad and mask is compiled for. None: whole thousands
     kept : sequence of int, or str with commas, optional
         Capacities compiled beforehand where several blobs are kept. None: four steps up to --capacity
-    batch : int, optional
+    batch : int of at least 1, optional
         Nodes of a mini-batch. None: 1000, or half the graph
     accuracy : bool
         Train the network on its real data (kept in the cache): what mini-batches cost in accuracy.
     data : str or Path, optional
         Folder with the raw data sets, as cora/raw/ind.cora.x and so on. None: the environment variable
         NPUSIM_DATA
-    inferences : int
+    inferences : int of at least 1
         Inferences after each update.
     rates : pair of float, or str, optional
         Updates and requests a second, such as 0.05,10: both come at random times and wait for each other;
@@ -300,9 +287,9 @@ def stream(
         (sage-concat); --accuracy runs them on real data.
     stored : sequence of float, or str with commas, optional
         Shares of answered nodes that are stored. None: 1
-    age : int, optional
+    age : int of at least 0, optional
         Batches after which stored features are dropped. None: never
-    renew : int, optional
+    renew : int of at least 1, optional
         Batches after which the model is renewed. None: never
     store : str or Path, optional
         Keep stored features here from run to run; needs --accuracy, one size and one share.
@@ -362,7 +349,7 @@ def stream(
         batch=batch,
         judge=judge,
         inferences=inferences,
-        rates=None if rates is None else _rates(rates),
+        rates=None if rates is None else _pair(rates, *_RATES),
         seed=seed if generated else None,
         progress=progress,
     )
@@ -404,9 +391,9 @@ def mix(
         Order of the queues: fifo, priority, edf, fair, or one of a package. None: that of the file, or fifo
     duration : str, optional
         Simulated time, such as 60s. None: until mean and 99th percentile are known within 5 %
-    requests : int, optional
+    requests : int from 100 to 100,000,000, optional
         Requests to simulate, about. None: as many as the intervals need, at most 200,000
-    seed : int, optional
+    seed : int of at least 0, optional
         Of all random numbers. None: that of the file, or 0
     find_rate : str, optional
         Also find the largest rate of this stream at which its 99th percentile keeps the deadline.
@@ -464,12 +451,13 @@ def mix(
     kinds = {"--over": over, "--changes": changes, "--placements": placements}
     asked = [name for name, value in kinds.items() if value]
     if not asked:
-        of_designs = changed({"judged": (judged, None), "minimise": (minimise, "p99_s,power_w,area_mm2")})
-        refuse_ignored(of_designs, f"only with {', '.join(kinds)}")
+        of_designs = {"judged": judged, "minimise": minimise}
+        usual = {"minimise": "p99_s,power_w,area_mm2"}
+        refuse_ignored(of_designs, f"only with {', '.join(kinds)}", usual)
         return answer(scenario, find_rate)
     if len(asked) > 1:
         raise ConfigError(" and ".join(asked), file="mix", allowed="one of them")
-    refuse_ignored({} if find_rate is None else {"find-rate": find_rate}, f"without {asked[0]}")
+    refuse_ignored({"find_rate": find_rate}, f"without {asked[0]}")
     from npusim.explore import mix_study
 
     values = {path: as_list(listed) for path, listed in (over or {}).items()}
@@ -478,15 +466,49 @@ def mix(
     return mix_study.study_mix(scenario, designs, as_list(minimise), judged, progress, notes)
 
 
-def changes_of_mix(scenario: Scenario, options: Mapping[str, Any]) -> MixStudy:
-    """Return a mix in place of a network under its usual changes; options of a network are refused."""
-    refuse_ignored({name: value for name, value in options.items() if value}, "for a network; see npusim mix")
-    soc = None if scenario.soc == DEFAULT_SOC else str(scenario.soc)
-    from npusim.system.document import MixStudy
+def show(
+    network: Network | Scenario,
+    after: str | Stack,
+    *,
+    techniques: str | Stack | None = None,
+    settings: Settings = (),
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Any = None,
+) -> GraphDifference:
+    """Show the operator graph of a network before and after a technique stack, and what changed.
 
-    study = mix(str(scenario.network), soc=soc, settings=list(scenario.settings), changes=True)
-    assert isinstance(study, MixStudy)  # several designs
-    return study
+    A technique is a pass over the graph. Operators that it removes, adds or changes are listed; with -o
+    page.html both graphs are drawn.
+
+    Parameters
+    ----------
+    network : Graph, str, Path, torch.nn.Module, callable or Scenario
+        As for `estimate`.
+    after : str or Stack
+        Technique stack of the second graph, such as stagr+quantgr.
+    techniques : str or Stack, optional
+        Technique stack of the first graph. None: the network as it is
+    settings, shapes, inputs
+        As for `npusim.Scenario`.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> difference = npusim.show("gcn-cora", "stagr")
+    >>> [operator.type for operator in difference.added]
+    ['MatMul', 'MatMul']
+
+    Command lines
+    -------------
+        npusim show gcn-cora --after stagr
+        npusim show gat-cora --techniques stagr --after stagr+quantgr+grax1
+        npusim show gcn-cora --after stagr+symg -o graphs.html
+    """
+    fields = {"techniques": techniques, "settings": settings, "shapes": shapes, "inputs": inputs}
+    scenario = scenario_of(network, None, {name: value for name, value in fields.items() if value})
+    from npusim.graph import graph_difference
+
+    return graph_difference(scenario.graph, apply(scenario.baseline, after))
 
 
 def _stream_updates(
@@ -497,26 +519,10 @@ def _stream_updates(
     from npusim.studies.stream.updates import MIX
 
     if isinstance(updates, int):
-        return generated(updates, seed, MIX if mix is None else _weights(mix))
-    refuse_ignored({} if mix is None else {"mix": mix}, "only with a generated stream")
+        weights = named_numbers(mix.split(","), *_WEIGHTS) if isinstance(mix, str) else mix
+        return generated(updates, seed, MIX if weights is None else weights)
+    refuse_ignored({"mix": mix}, "only with a generated stream")
     return read_events(Path(updates)) if isinstance(updates, str | Path) else updates
-
-
-def _weights(mix: str | Mapping[str, float]) -> Mapping[str, float]:
-    """Return how often each event happens: ``add_node=1,add_edge=9``."""
-    if not isinstance(mix, str):
-        return mix
-    weights: dict[str, float] = {}
-    for part in mix.split(","):
-        name, _, weight = part.partition("=")
-        if name.strip() in weights:
-            raise ConfigError(f"`{name.strip()}` a second time", file="--mix", allowed="each event once")
-        try:
-            weights[name.strip()] = float(weight)
-        except ValueError:
-            allowed = "EVENT=WEIGHT,... such as add_node=1,add_edge=9"
-            raise ConfigError(f"`{part}`", file="--mix", allowed=allowed) from None
-    return weights
 
 
 def _store_plan(
@@ -530,13 +536,11 @@ def _store_plan(
     """Return how hidden features are stored; None without batch sizes."""
     from npusim.studies.stream import StorePlan
 
-    if store is not None and not accuracy:
-        allowed = "only with --accuracy, which runs on real data"
-        raise ConfigError(f"`{store}`", file="--store", allowed=allowed)
+    if not accuracy:
+        refuse_ignored({"store": store}, "only with --accuracy, which runs on real data")
     if roots is None:
-        for name, value in {"--stored": stored, "--age": age, "--renew": renew, "--store": store}.items():
-            if value is not None:
-                raise ConfigError(f"`{value}`", file=name, allowed="only with --roots N,N,...")
+        of_roots = {"stored": stored, "age": age, "renew": renew, "store": store}
+        refuse_ignored(of_roots, "only with --roots N,N,...")
         return None
     sizes = node_counts(roots, "--roots", "64,128,256,512")
     texts = "1" if stored is None else stored

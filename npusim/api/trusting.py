@@ -5,11 +5,11 @@ The docstrings are the help of the command line too: what stands under a paramet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from npusim.api.asking import Progress, What, changed, of_workload, refuse_ignored, scenario_of, telling
+from npusim.api.asking import Progress, What, of_workload, refuse_ignored, scenario_of, telling
 from npusim.config.overrides import Settings
 from npusim.errors import ConfigError, shown
 from npusim.scenario import Network, Scenario, is_module
@@ -71,13 +71,13 @@ def measure(
         Network that a model file was made of: both run by turns, and their answers are compared.
     hint : {"latency", "throughput", "both"}
         One inference at a time, several in flight, or a row of each; for a WORKLOAD.
-    requests : int, optional
+    requests : int from 1 to 1,024, optional
         Inferences in flight, for a WORKLOAD. None: 1 for latency, the device's optimum for throughput
-    tiles : int, optional
+    tiles : int of at least 1, optional
         Tiles of the NPU to compile for. None: the compiler's choice
     precision : {"f32", "bf16", "f16"}, optional
         Format of floating point to compute in. None: f32 on a CPU, f16 elsewhere
-    seconds : float (s), optional
+    seconds : float from 0.05 to 3,600 (s), optional
         Time for a row, without compiling; slow networks take longer. None: 2
     hwinfo : str or Path, optional
         Log that HWiNFO is writing meanwhile: energy on Windows.
@@ -127,27 +127,27 @@ def measure(
         npusim measure out/ --from benchmark_app -o run.json
         npusim measure profiling.json --from npu-profiling --model my_model.xml -o run.json
     """
-    names = {"settings": "set", "shapes": "shape"}
+    names, usual = {"settings": "set", "shapes": "shape"}, {"hint": "both", "device": "CPU"}
     of_network = {names.get(name, name): value for name, value in what.items()}
-    of_network |= {"requests": requests} | changed({"hint": (hint, "both")})
-    running = {"precision": precision, "seconds": seconds, "tiles": tiles, "hwinfo": hwinfo}
+    of_network |= {"requests": requests, "hint": hint}
+    running = {"precision": precision, "tiles": tiles, "hwinfo": hwinfo}
     if tool is not None:
-        others: dict[str, Any] = {"suite": suite, "processor-time": processor_time, "soc": soc}
-        others["resume"] = earlier and "resume"
-        _refuse(of_network | running | others, f"no option of running: --from {tool} runs nothing")
+        others = {"suite": suite, "processor_time": processor_time, "soc": soc, "seconds": seconds}
+        ran = of_network | running | others | {"resume": earlier}
+        refuse_ignored(ran, f"no option of running: --from {tool} runs nothing", usual)
         return _imported(tool, network, device, platform, None if model is None else str(model))
-    _refuse({"platform": platform, "model": model}, "only with --from, which takes in a file")
+    refuse_ignored({"platform": platform, "model": model}, "only with --from, which takes in a file")
     files: dict[str, Path | Scenario] = {}
     items: list[Item] = []
     from npusim.measuring.suites import items_of, load_suite
 
     if network is None:
-        _refuse({"for": operators and "for", "compare": compare}, "with a WORKLOAD, such as model.xml")
+        refuse_ignored({"for": operators, "compare": compare}, "with a WORKLOAD, such as model.xml")
         compared = None
-        _refuse(of_network, "with a WORKLOAD; a suite's rows say their own")
+        refuse_ignored(of_network, "with a WORKLOAD; a suite's rows say their own", usual)
         items += load_suite("default" if suite is None else suite).items
     else:
-        _refuse({"suite": suite}, f"a suite or the workload `{network}`, not both")
+        refuse_ignored({"suite": suite}, f"a suite or the workload `{network}`, not both")
         networks: Any = list(network) if isinstance(network, list | tuple) else [network]
         compared = None if compare is None else _compared(networks, compare, device or "NPU", operators)
         networks += [] if compare is None else [compare]
@@ -162,11 +162,10 @@ def measure(
     of_pytorch = any(item.of_pytorch for item in items)
     machine = _machine(soc, "CPU" if of_pytorch else device or "NPU")
     if of_pytorch:
-        _refuse({"processor-time": processor_time}, "not with this suite, which reads it always")
-        _refuse({"resume": earlier and "resume"}, "not with this suite, which is written at its end")
-        running.pop("seconds")
-        _refuse(running, "no such option: PyTorch Geometric runs this suite in fp32 on the CPU")
-        _refuse({"device": device if device not in (None, "CPU") else None}, "CPU for this suite")
+        refuse_ignored({"processor_time": processor_time}, "not with this suite, which reads it always")
+        refuse_ignored({"resume": earlier}, "not with this suite, which is written at its end")
+        refuse_ignored(running, "no such option: PyTorch Geometric runs this suite in fp32 on the CPU")
+        refuse_ignored({"device": device}, "CPU for this suite", usual)
         from npusim.measuring.aggregation import measure_aggregations
 
         result = measure_aggregations(items, budget_s=seconds or 2.0, progress=progress, stop=stop)
@@ -205,7 +204,7 @@ def _compared(
     from npusim.scenario import name_of
     from npusim.studies.agreement import answers_beside
 
-    _refuse({"for": operators and "for"}, "without --compare: operators have no answers")
+    refuse_ignored({"for": operators}, "without --compare: operators have no answers")
     file = Path(networks[0]) if len(networks) == 1 and isinstance(networks[0], str | Path) else Path()
     if file.suffix not in (".xml", ".onnx"):
         raise ConfigError(f"`{networks[0]}`", file="--compare", allowed="beside a model file: .xml, .onnx")
@@ -239,14 +238,6 @@ def _operator_items(scenario: Scenario, device: str, soc: str | Path | Soc | Non
 
         stack = advise(scenario, samples=0).today.techniques
     return operator_items(scenario.with_(soc=machine, device=kind), list(dict.fromkeys(("none", stack))))
-
-
-def _refuse(options: Mapping[str, Any], allowed: str) -> None:
-    """Refuse options that would do nothing."""
-    for name, value in options.items():
-        if value:
-            shown = next(iter(value)) if isinstance(value, list | tuple | dict) else value
-            raise ConfigError(f"`{shown}`", file=f"--{name}", allowed=allowed)
 
 
 def _machine(soc: str | Path | Soc | None, device: str) -> Soc | None:
@@ -326,7 +317,7 @@ def accuracy(
         Trainings, such as 0-2 or 0,3,7.
     settings : settings
         Change a value of the workload (workload.hidden=128). Repeatable.
-    batch : int, optional
+    batch : int from 1 to 1,000,000,000, optional
         Training nodes of a step, such as GraNNite's 64; None: all in one step.
     retrain : bool
         Train even where the cache has the trained parameters.
@@ -357,10 +348,7 @@ def accuracy(
     """
     from npusim.techniques.stack import listed
 
-    of_module = changed({"inputs": (inputs, None), "mask": (mask, None)})
-    of_training = changed(
-        {"seeds": (parse_seeds(seeds), [0]), "retrain": (retrain, False), "batch": (batch, None)}
-    )
+    chosen = parse_seeds(seeds)
     own_settings = of_workload(settings, ": accuracy depends on no machine")
     texts = [techniques] if isinstance(techniques, str) else techniques
     stacks = [str(stack) for text in texts for stack in listed(str(text))]
@@ -370,8 +358,8 @@ def accuracy(
     names = [] if is_module(network) else [str(each) for each in single]
     modules = [name for name in names if MODULE.fullmatch(name)]
     if is_module(network) or modules:
-        of_training |= {"settings": settings} if own_settings else {}
-        refuse_ignored(of_training, "only for a workload that npusim trains")
+        of_training = {"seeds": chosen, "retrain": retrain, "batch": batch, "set": own_settings}
+        refuse_ignored(of_training, "only for a workload that npusim trains", {"seeds": [0]})
         from npusim.gnn_models.judging import judge_module
 
         if not modules:
@@ -381,7 +369,7 @@ def accuracy(
             raise ConfigError(found, allowed="one module, with its own data: a data object with y, test_mask")
         named = module_at(modules[0])
         return judge_module(named.module, named.example, stacks, named.inputs, mask)
-    refuse_ignored(of_module, "only for a PyTorch module")
+    refuse_ignored({"inputs": inputs, "mask": mask}, "only for a PyTorch module")
     from npusim.gnn_models.judging import judge
 
     folder = None if data is None else Path(data)
@@ -389,7 +377,7 @@ def accuracy(
         raise ConfigError(f"`{batch}`", file="--batch", allowed="at least 1 training node a step")
     from npusim.gnn_models.training import Recipe
 
-    recipe, chosen = Recipe(batch=batch), parse_seeds(seeds)
+    recipe = Recipe(batch=batch)
     return judge(names, stacks, folder, chosen, own_settings, retrain, recipe, telling(progress))
 
 
@@ -494,18 +482,16 @@ def export(
     from npusim.frontends.pyg import MODULE
 
     if MODULE.fullmatch(name):
-        refuse_ignored(changed({"data": (data, None), "weights": (weights, None)}), "none for a module")
+        refuse_ignored({"data": data, "weights": weights}, "none for a module")
         return _exported(Scenario(name, techniques=techniques, settings=own_settings), target)
     spec = None if name.endswith((".xml", ".onnx")) else load_spec(name, own_settings)
     write = None if spec is None else KINDS[spec.kind].export
     if write is not None:
-        if techniques != "none" or data is not None:
-            key = "--techniques" if techniques != "none" else "--data"
-            raise ConfigError("a value", file=key, allowed="none for a language model")
+        of_gnn = {"techniques": techniques, "data": data}
+        refuse_ignored(of_gnn, "none for a language model", {"techniques": "none"})
         write(spec, target, None if weights is None else Path(weights), tell)
         return target
-    if weights is not None:
-        raise ConfigError("a file", file="--weights", allowed="only for a workload of kind llm")
+    refuse_ignored({"weights": weights}, "only for a workload of kind llm")
     from npusim.gnn_models.export import export_model
 
     return export_model(name, techniques, None if data is None else Path(data), target, own_settings)

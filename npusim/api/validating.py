@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from npusim.api.asking import Progress, changed, refuse_ignored
+from npusim.api.asking import Progress, refuse_ignored
 from npusim.errors import ConfigError, as_list, shown
 from npusim.locate import DATA_VARIABLE
 
@@ -75,7 +75,7 @@ def validate(
     from npusim.validation.document import unmeasured
 
     if parameters:
-        chosen = changed({"suites": (as_list(suites), []), "figures": (figures, None)})
+        chosen = {"suites": as_list(suites), "figures": figures}
         refuse_ignored(chosen, "no such argument with `parameters`, which lists the numbers of all suites")
         return unmeasured()
     return validation_of(*judged(suites, figures, cross_validate, leave_class_out, data, progress))
@@ -100,13 +100,9 @@ def judged(
     from npusim.validation.running import run_suites
 
     if leave_class_out:
-        others: dict[str, tuple[Any, Any]] = {
-            "suites": (as_list(suites), []),
-            "figures": (figures, None),
-            "cross_validate": (cross_validate, False),
-        }
-        refuse_ignored(changed(others), "no such argument with `leave_class_out`, which has rows of its own")
-        from npusim.calibration.network_fits import left_out
+        others = {"suites": as_list(suites), "figures": figures, "cross_validate": cross_validate}
+        refuse_ignored(others, "no such argument with `leave_class_out`, which has rows of its own")
+        from npusim.calibration.published_fits import left_out
 
         return [left_out(progress)], {}
     if data is not None:  # the suite `accuracy` alone looks for it

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from npusim import units
-from npusim.arch.power import DevicePower, SharePerHint, rated_power
+from npusim.arch.silicon import DevicePower, SharePerHint, rated_power
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Section
 from npusim.errors import UnknownNameError, nearest
 from npusim.ops import OPERATORS
@@ -185,11 +185,38 @@ class PlanarLayout(Section):
     """Rate of its products in floating point, relative to blocks of channels."""
 
 
-class RooflineDevice(Section):
-    """A device by its roofline: peak rate, bandwidth and launch cost."""
+class DeviceSheet(Section):
+    """What a data sheet says of every device."""
 
     title: str
     """Commercial name of the part."""
+    like: Annotated[DeviceName | None, units.Informative("read with the file")] = None
+    """Device of this SoC that this one starts from: it states what is left out here."""
+    ops: list[OpName] | None = Field(default=None, min_length=1)
+    """Operator types that it runs. None: all."""
+    fallback: DeviceName | None = None
+    """Device that runs what this one cannot; results pass through DRAM. None: such networks are refused."""
+    voltage: units.Voltage
+    """Supply voltage at its clocks; dynamic power is proportional to its square, leakage to itself."""
+    launch_overhead: units.Duration
+    """Fixed time of an inference: runtime, driver, wake-up; of an NPU hidden if several are in flight."""
+    dispatch_overhead: units.Duration
+    """Fixed time of an operator; of an NPU, of each operator of DSPs or DMA alone, and never hidden."""
+    states: StateHandling = StateHandling()
+    """How its runtime stores states."""
+    packed_weights: dict[FormatName, Unpacking] = Field(default_factory=dict)
+    """Where it unpacks weights of a format with scales for floating-point products. Absent: `product`."""
+    governor: Annotated[dict[DeviceName, units.Fraction], units.Informative(NETWORK_ERROR)] = Field(
+        default_factory=dict
+    )
+    """Share of machines and runs that are seen at each operating point; the others run as the sheet says."""
+    network_error: Annotated[units.Ratio | None, units.Informative(NETWORK_ERROR)] = None
+    """Standard deviation of log(measured / predicted) of networks of classes that no fit saw."""
+
+
+class RooflineDevice(DeviceSheet):
+    """A device by its roofline: peak rate, bandwidth and launch cost."""
+
     cores: units.PositiveCount
     """Cores that share an operator."""
     cores_for: PerHint | None = None
@@ -198,8 +225,6 @@ class RooflineDevice(Section):
     """Clock that all cores sustain; with `sustained_clock_share` their turbo clock."""
     sustained_clock_share: SharePerHint | None = None
     """Share of `clock` that `cores_for` sustain under the power limit, by performance hint. None: all."""
-    voltage: units.Voltage
-    """Supply voltage at that clock; dynamic power is proportional to its square, leakage to itself."""
     operating_points: dict[DeviceName, DevicePoint] = Field(default_factory=dict)
     """Named pairs of clock and voltage; `DEVICE.operating_point=NAME` sets both."""
     macs_per_cycle: dict[DtypeName, units.MacsPerCycle]
@@ -220,12 +245,6 @@ class RooflineDevice(Section):
     """Further cycles of a core per row, by kind of work. Absent: none."""
     element_rate: units.PositiveRatio | None = None
     """Rate of elements and rows relative to the cycles above, if measured on another core. None: the same."""
-    like: Annotated[DeviceName | None, units.Informative("read with the file")] = None
-    """Device of this SoC that this one starts from: it states what is left out here."""
-    ops: list[OpName] | None = Field(default=None, min_length=1)
-    """Operator types that it runs. None: all."""
-    fallback: DeviceName | None = None
-    """Device that runs what this one cannot; results pass through DRAM. None: such networks are refused."""
     fused_ops: list[FusedOpName] = Field(default_factory=list)
     """Operator types that are fused with the operator whose result they read: no traffic and no dispatch."""
     planar: PlanarLayout | None = None
@@ -248,22 +267,8 @@ class RooflineDevice(Section):
     """DRAM bandwidth of this device alone."""
     core_bandwidth: units.Bandwidth | None = None
     """DRAM bandwidth of a core. None: all of `dram_bandwidth`."""
-    states: StateHandling = StateHandling()
-    """How it stores states."""
-    packed_weights: dict[FormatName, Unpacking] = Field(default_factory=dict)
-    """Where it unpacks weights of a format with scales for floating-point products. Absent: `product`."""
-    launch_overhead: units.Duration
-    """Fixed time of an inference: call of the runtime, wake-up of the device."""
-    dispatch_overhead: units.Duration
-    """Fixed time of an operator."""
     power: DevicePower
     """Power by activity."""
-    governor: Annotated[dict[DeviceName, units.Fraction], units.Informative(NETWORK_ERROR)] = Field(
-        default_factory=dict
-    )
-    """Share of runs for latency that are seen at each operating point; the others run as the sheet says."""
-    network_error: Annotated[units.Ratio | None, units.Informative(NETWORK_ERROR)] = None
-    """Standard deviation of log(measured / predicted) of networks of classes that no fit saw."""
 
     @model_validator(mode="before")
     @classmethod

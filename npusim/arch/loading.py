@@ -10,7 +10,7 @@ from pydantic import Field
 from npusim.arch.dsp import DspKernelFile
 from npusim.arch.soc import Soc
 from npusim.config import Section, Settings, dump_model, load_model, override_model, validate_data
-from npusim.config.reading import ParsedFile, merge_files, read_yaml
+from npusim.config.reading import ParsedFile, merge_files, merged, read_yaml
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
 from npusim.files import read_text
 from npusim.locate import data_root, resource, resource_names
@@ -73,33 +73,20 @@ def soc_data(path: Path) -> ParsedFile:
 
 def _start_from_device(sheet: ParsedFile, devices: dict[str, Any], name: str) -> None:
     """Add to a device what it leaves out and the device of its key `like` states."""
-    at, wanted = ("devices", name), devices[name]["like"]
+    own, at = devices[name], ("devices", name, "like")
+    wanted = own["like"]
     others = [n for n, d in devices.items() if n != name and isinstance(d, dict) and not d.get("like")]
     if wanted not in others:
         meant = nearest(str(wanted), others)
-        raise _wrong(sheet, (*at, "like"), f"the device {shown(str(wanted))}", ", ".join(others), meant)
+        raise _wrong(sheet, at, f"the device {shown(str(wanted))}", ", ".join(others), meant)
     kinds = [devices[which].get("kind") for which in (name, wanted)]
     if None not in kinds and kinds[0] != kinds[1]:
         alike = [n for n in others if devices[n].get("kind") == kinds[0]]
         found = f"{shown(str(wanted))}, a device of another kind ({shown(kinds[1])})"
-        raise _wrong(sheet, (*at, "like"), found, ", ".join(alike) or f"no device is of kind {kinds[0]}")
-    own = _part(sheet, at)
-    merged = merge_files(_part(sheet, ("devices", wanted)), own)
-    if "tiles" in own.data and "tiles_for" not in own.data:
-        merged.data.pop("tiles_for", None)
-    devices[name] = merged.data
-    for key in [key for key in sheet.lines if key[:2] == at]:
-        del sheet.lines[key]
-        sheet.files.pop(key, None)
-    sheet.lines.update({(*at, *key): line for key, line in merged.lines.items()})
-    sheet.files.update({(*at, *key): file for key, file in merged.files.items()})
-
-
-def _part(sheet: ParsedFile, at: tuple[str, str]) -> ParsedFile:
-    """Return a device of a data sheet as a separate file."""
-    lines = {key[2:]: line for key, line in sheet.lines.items() if key[:2] == at}
-    files = {key[2:]: file for key, file in sheet.files.items() if key[:2] == at}
-    return ParsedFile(sheet.name, deepcopy(sheet.data["devices"][at[1]]), lines, files)
+        raise _wrong(sheet, at, found, ", ".join(alike) or f"no device is of kind {kinds[0]}")
+    devices[name] = merged(deepcopy(devices[wanted]), own)
+    if "tiles" in own and "tiles_for" not in own:
+        devices[name].pop("tiles_for", None)
 
 
 def _sheet_data(path: Path, children: tuple[Path, ...]) -> ParsedFile:

@@ -10,21 +10,18 @@ from pydantic import Field, model_validator
 from npusim import units
 from npusim.arch.array import OUTER_LEVELS, ArrayShape, LevelName, OuterLevel
 from npusim.arch.device import (
-    NETWORK_ERROR,
     DeviceName,
+    DeviceSheet,
     FusedOpName,
     OpName,
     PerHint,
-    StateHandling,
-    Unpacking,
     check_at_most,
     check_governor,
 )
 from npusim.arch.dpu import Dpu, DpuMode, DpuModel, EnergyFactors, Grid
 from npusim.arch.dsp import Dsp
-from npusim.arch.power import NpuPower, rated_power
+from npusim.arch.silicon import NpuPower, rated_power
 from npusim.config import Section
-from npusim.ops.formats import FormatName
 from npusim.units import refuse
 
 
@@ -182,19 +179,11 @@ class ExposedTimes(Section):
     """A tap of a result of a depthwise convolution in a floating-point format."""
 
 
-class Npu(Section):
+class Npu(DeviceSheet):
     """A neural processing unit of the DPU family."""
 
     kind: Literal["npu"]
     """Kind of device: npu."""
-    title: str
-    """Commercial name of the part."""
-    like: Annotated[DeviceName | None, units.Informative("read with the file")] = None
-    """Device of this SoC that this one starts from: it states what is left out here."""
-    ops: list[OpName] | None = Field(default=None, min_length=1)
-    """Operator types that it runs. None: all."""
-    fallback: DeviceName | None = None
-    """Device that runs what this one cannot; results pass through DRAM. None: such networks are refused."""
     architecture: str
     """Generation: npu3720, npu4000, or a name of your own."""
     tiles: units.TileCount
@@ -205,27 +194,17 @@ class Npu(Section):
     """Inferences in flight, by performance hint."""
     contexts: units.TileCount = units.Count(1, source="absent: one")
     """Most inferences that run in parallel, each on its own tiles; requests and tiles limit them too."""
-    launch_overhead: units.Duration
-    """Fixed time of an inference: driver, command queue, interrupt. Hidden if several are in flight."""
     dispatch_overhead: units.Duration = units.Quantity(0.0, "s", source="absent")
     """Fixed time of each operator of DSPs or DMA alone, and of each separate requantisation; never hidden."""
     exposed: ExposedTimes = ExposedTimes()
     """Further times that nothing hides. Counted in dispatches: without `dispatch_overhead` there are none."""
     vpu_clock: units.Frequency
     """Clock of DSPs, SRAM and DMA engines."""
-    voltage: units.Voltage
-    """Supply voltage at these clocks; dynamic energy is proportional to its square."""
     voltage_follows_clock: bool = True
     """Whether another clock moves the voltage along the curve of the process node. An operating point, or a
     setting of the voltage, makes it false."""
     operating_points: dict[DeviceName, NpuPoint]
     """Named clocks and voltages; `npu.operating_point=NAME` sets all three."""
-    governor: Annotated[dict[DeviceName, units.Fraction], units.Informative(NETWORK_ERROR)] = Field(
-        default_factory=dict
-    )
-    """Share of machines and runs that are seen at each operating point; the others run as the sheet says."""
-    network_error: Annotated[units.Ratio | None, units.Informative(NETWORK_ERROR)] = None
-    """Standard deviation of log(measured / predicted) of networks of classes that no fit saw."""
     dpu: Dpu
     """The MAC grid of a tile."""
     dsp: Dsp
@@ -246,10 +225,6 @@ class Npu(Section):
     """Memory levels between the SRAM of the tiles and DRAM by name, nearest to the tiles first."""
     shared_level: LevelName | None = None
     """Level of the SoC's `levels` outside these, which other devices may share. None: there is none."""
-    states: StateHandling = StateHandling()
-    """How its runtime stores states."""
-    packed_weights: dict[FormatName, Unpacking] = Field(default_factory=dict)
-    """Where it unpacks weights of a format with scales for floating-point products. Absent: `product`."""
     equations: dict[OpName, str] = Field(default_factory=dict)
     """Cost equation of operators by type: the name of one that an installed package announces in the group
     npusim.equations. Absent: npusim's own."""

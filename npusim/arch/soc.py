@@ -13,8 +13,15 @@ from npusim.arch.array import OUTER_LEVELS, LevelName, OuterLevel
 from npusim.arch.device import Cpu, DeviceName, Gpu, refuse_circle
 from npusim.arch.dsp import library_generation, library_generations
 from npusim.arch.npu import ALL_TILES, Accelerator, Npu
-from npusim.arch.power import Package, RatedPoint, Technology, keep_rated_points, rated_point
-from npusim.arch.silicon import parts, process_named
+from npusim.arch.silicon import (
+    Package,
+    RatedPoint,
+    Technology,
+    keep_rated_points,
+    parts,
+    process_named,
+    rated_point,
+)
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Override, Section, one_line
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
 from npusim.units import (

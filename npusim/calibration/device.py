@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -21,26 +21,9 @@ import yaml
 from npusim import __version__
 from npusim.arch import Calibration, Soc, load_soc, sheet_text, with_overrides
 from npusim.arch.soc import OTHER_OPERATORS
+from npusim.calibration import device_report, device_rows
 from npusim.calibration.data_sheet import Edit, FittedNumber, edited, paths_held, quoted, with_numbers
 from npusim.calibration.device_fit import IDENTIFIED, NORMAL, DeviceFit, FitResult, half_widths
-from npusim.calibration.device_report import (
-    CalibratedRow,
-    CalibrationReport,
-    FamilyError,
-    FittedParameter,
-    SkippedRow,
-    Status,
-)
-from npusim.calibration.device_rows import (
-    INFLUENCE,
-    LAUNCH_ONLY,
-    DeviceRow,
-    calm_rows,
-    candidates,
-    chosen,
-    map_rows,
-    remapped,
-)
 from npusim.calibration.least_squares import Floats
 from npusim.config import validate_data
 from npusim.config.reading import compose
@@ -54,7 +37,6 @@ from npusim.studies.uncertainty import draw
 
 ALL = "all"
 _SHRINK = 4.0  # weight of the pooled variance against a type's own, in rows (shrinkage)
-_P90 = 1.645  # 90 % of a normal variable lie within so many standard deviations
 _WORSE = 0.02  # growth of a median error, beyond the noise of its rows, above which it is called worse
 _BEFORE = "; before "
 _TOGETHER = 0.5  # least correlation of tied errors
@@ -64,18 +46,15 @@ _ONE = 0.8  # correlation from which only the product or sum of two numbers is k
 _DESPITE = 0.5  # share of the prior uncertainty up to which a number with such a partner is identified
 
 
-def assign_folds(rows: Sequence[DeviceRow], folds: int, seed: int) -> list[int]:
+def assign_folds(rows: Sequence[device_rows.DeviceRow], folds: int, seed: int) -> list[int]:
     """Return the fold of each row.
 
     All rows of a network share a fold; networks of a family are spread over all folds.
     """
     random = np.random.default_rng(seed)
-    families: dict[str, set[str]] = {}
-    for row in rows:
-        families.setdefault(row.family, set()).add(row.instance)
     fold_of: dict[str, int] = {}
-    for _, members in sorted(families.items()):
-        instances = sorted(members)
+    for family in sorted({row.family for row in rows}):
+        instances = sorted({row.instance for row in rows if row.family == family})
         for i in random.permutation(len(instances)):
             fold_of[instances[i]] = len(fold_of) % folds
     return [fold_of[row.instance] for row in rows]
@@ -98,7 +77,7 @@ def held_out(
     return predicted
 
 
-def model_errors(rows: Sequence[DeviceRow], held_out: Floats) -> dict[str, float]:
+def model_errors(rows: Sequence[device_rows.DeviceRow], held_out: Floats) -> dict[str, float]:
     """Return the relative standard deviation of what the equations leave out, by type of operator.
 
     Without their noise, 90 % of the held-out rows lie within 1.645 of it, so that 90 % intervals hold. Types
@@ -106,7 +85,7 @@ def model_errors(rows: Sequence[DeviceRow], held_out: Floats) -> dict[str, float
     """
     residuals = held_out - np.log([row.measured_s for row in rows])
     noise = np.array([row.noise for row in rows])
-    working = np.array([row.family != LAUNCH_ONLY for row in rows])
+    working = np.array([row.family != device_rows.LAUNCH_ONLY for row in rows])
     kinds = np.array([row.type for row in rows])
     pooled = _variance(residuals[working], noise[working]) if working.any() else 0.0
     errors = {}
@@ -121,21 +100,20 @@ def model_errors(rows: Sequence[DeviceRow], held_out: Floats) -> dict[str, float
 
 
 def _variance(residuals: Floats, noise: Floats) -> float:
-    width = float(np.quantile(np.abs(residuals), 0.9)) / _P90
+    width = float(np.quantile(np.abs(residuals), 0.9)) / NORMAL
     return max(0.0, width**2 - float(np.mean(noise**2)))
 
 
-def family_errors(rows: Sequence[CalibratedRow]) -> list[FamilyError]:
+def family_errors(rows: Sequence[device_report.CalibratedRow]) -> list[device_report.FamilyError]:
     """Return the errors of all fitted rows, of each of their families, and of the checks' families."""
-    members: dict[tuple[bool, str], list[CalibratedRow]] = {}
+    fitted = [row for row in rows if row.fitted]
+    groups = {(True, ALL): fitted} if fitted else {}
     for row in sorted(rows, key=lambda row: not row.fitted):
-        if row.fitted:
-            members.setdefault((True, ALL), []).append(row)
-        members.setdefault((row.fitted, row.family), []).append(row)
-    return [_errors(family, fitted, own) for (fitted, family), own in members.items()]
+        groups.setdefault((row.fitted, row.family), []).append(row)
+    return [_errors(family, fitted, own) for (fitted, family), own in groups.items()]
 
 
-def worse_families(rows: Sequence[CalibratedRow]) -> list[str]:
+def worse_families(rows: Sequence[device_report.CalibratedRow]) -> list[str]:
     """Return a warning where operators or networks are predicted worse than by the data sheet."""
     worse = [
         f"{one.family} {one.before_median:.0%} to {one.held_out_median:.0%}"
@@ -147,13 +125,15 @@ def worse_families(rows: Sequence[CalibratedRow]) -> list[str]:
     return [f"{text}{', '.join(worse)}; {remedy}"] if worse else []
 
 
-def _errors(family: str, fitted: bool, rows: Sequence[CalibratedRow]) -> FamilyError:
+def _errors(
+    family: str, fitted: bool, rows: Sequence[device_report.CalibratedRow]
+) -> device_report.FamilyError:
     seconds = np.array([[row.before_s, row.after_s, row.held_out_s] for row in rows])
     errors = np.abs(seconds / np.array([[row.measured_s] for row in rows]) - 1.0)
     before, after, unseen = np.median(errors, axis=0).tolist()
     bounded = [(row.interval_s, row.measured_s) for row in rows if row.interval_s is not None]
     inside = sum(low <= measured_s <= high for (low, high), measured_s in bounded)
-    return FamilyError(
+    return device_report.FamilyError(
         family=family,
         fitted=fitted,
         rows=len(rows),
@@ -166,24 +146,19 @@ def _errors(family: str, fitted: bool, rows: Sequence[CalibratedRow]) -> FamilyE
     )
 
 
-def _correlation(best: FitResult) -> Floats:
-    sigma = np.maximum(best.sigma, 1e-300)
-    correlation: Floats = best.covariance / np.outer(sigma, sigma)
-    return np.clip(correlation, -1.0, 1.0)
-
-
-def fitted_parameters(fit: DeviceFit, best: FitResult, influence: Floats) -> list[FittedParameter]:
+def fitted_parameters(
+    fit: DeviceFit, best: FitResult, influence: Floats
+) -> list[device_report.FittedParameter]:
     """Return all parameters for the report, the best determined first."""
-    correlation, widths = _correlation(best), half_widths(fit, best)
+    widths, fitted = half_widths(fit, best), []
     (below, above), status = widths, statuses(fit, best, widths)
-    fitted = []
     for j in np.argsort(np.where(best.moving, best.sigma / fit.widths, 10.0), kind="stable"):
-        parameter, strength = fit.parameters[j], np.abs(correlation[j])
+        parameter, strength = fit.parameters[j], np.abs(best.correlation[j])
         order = [int(k) for k in np.argsort(-strength) if k != j and strength[k] >= _TOGETHER]
         value = float(np.exp(best.logs[j])) if best.moving[j] else parameter.number.value
         high = min(value * math.exp(above[j]), parameter.number.upper)
         fitted.append(
-            FittedParameter(
+            device_report.FittedParameter(
                 path=parameter.name,
                 unit=parameter.unit,
                 before=parameter.number.value,
@@ -192,22 +167,24 @@ def fitted_parameters(fit: DeviceFit, best: FitResult, influence: Floats) -> lis
                 interval=(value * math.exp(-below[j]), high),
                 status=status[j],
                 tied_to=[fit.parameters[k].name for k in order[:_MOST_TIES]] if best.moving[j] else [],
-                rows=int((influence[:, j] >= INFLUENCE).sum()),
+                rows=int((influence[:, j] >= device_rows.INFLUENCE).sum()),
                 at_bound=parameter.name in best.at_bound,
             )
         )
     return fitted
 
 
-def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[Status]:
+def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[device_report.Status]:
     """Return what is known of each parameter."""
-    alone = np.abs(_correlation(best) - np.eye(len(best.logs))).max(axis=1, initial=0.0) < _ONE
+    alone = np.abs(best.correlation - np.eye(len(best.logs))).max(axis=1, initial=0.0) < _ONE
     share = widths.mean(axis=0) / (NORMAL * fit.widths)
     # Where a partner was well known before, the knowledge of both together determines the other alone.
     clear = share <= np.where(alone, IDENTIFIED, _DESPITE)
     unclear = np.where(alone, "loose", "tied")
     unmoved = np.where(fit.may_move, "not identified", "held")
-    statuses: list[Status] = np.where(best.moving, np.where(clear, "identified", unclear), unmoved).tolist()
+    statuses: list[device_report.Status] = np.where(
+        best.moving, np.where(clear, "identified", unclear), unmoved
+    ).tolist()
     return statuses
 
 
@@ -228,7 +205,7 @@ def calibration_of(
     fit: DeviceFit, best: FitResult, measurement: Measurement, chip: str, errors: dict[str, float]
 ) -> Calibration:
     """Return the calibration section of the fitted SoC: measurement, model error, correlations."""
-    correlation = _correlation(best)
+    correlation = best.correlation
     linked = np.abs(correlation) >= _WORTH_WRITING
     np.fill_diagonal(linked, False)
     written = [int(j) for j in np.flatnonzero(best.moving | linked.any(axis=0))]
@@ -289,7 +266,6 @@ def _block(calibration: Calibration) -> str:
 
 
 _MOST_ROUNDS = 3  # largest number of decisions of fusion and residency
-_NORMAL = 1.645  # half a 90 % interval of a normal variable, in standard deviations
 _FAR_MOVED = 3.0  # move of a number, in standard deviations of its prior, from which a warning names it
 
 Progress = Callable[[int, int, str], None]
@@ -300,7 +276,7 @@ Progress = Callable[[int, int, str], None]
 class Calibrated:
     """A fitted SoC; it shows as its report."""
 
-    report: CalibrationReport
+    report: device_report.CalibrationReport
     """Numbers before and after, errors, warnings."""
     text: str
     """The fitted SoC file."""
@@ -395,8 +371,8 @@ def calibrate(
     measurement, names, warnings = _joined(files, machine, force_soc)
     device, chip = measurement.device, chip_text(measurement.device)
     machine, facts = _with_facts(machine, measurement, chip)
-    calm, disturbed = (measurement, []) if keep_unsteady else calm_rows(measurement, fit_networks)
-    rows, unusable = map_rows(calm, machine, sources, progress)
+    calm, disturbed = (measurement, []) if keep_unsteady else device_rows.calm_rows(measurement, fit_networks)
+    rows, unusable = device_rows.map_rows(calm, machine, sources, progress)
     to_fit = [row for row in rows if fit_networks or not row.end_to_end]
     _refuse_too_few(to_fit, [*disturbed, *unusable], names)
     text = sheet_text(soc)
@@ -424,7 +400,7 @@ def calibrate(
         )
     messages += warnings
     messages += [f"{fact.path} was set to {fact.value:g}, as {chip} tells of itself" for fact in facts]
-    report = CalibrationReport(
+    report = device_report.CalibrationReport(
         npusim=__version__,
         soc=machine.name,
         soc_title=machine.title,
@@ -491,7 +467,9 @@ def _with_facts(soc: Soc, measurement: Measurement, chip: str) -> tuple[Soc, lis
     return (with_overrides(soc, settings) if facts else soc), facts
 
 
-def _refuse_too_few(rows: Sequence[DeviceRow], left_out: Sequence[SkippedRow], names: Sequence[str]) -> None:
+def _refuse_too_few(
+    rows: Sequence[device_rows.DeviceRow], left_out: Sequence[device_report.SkippedRow], names: Sequence[str]
+) -> None:
     if len({row.instance for row in rows}) >= 2:
         return
     why = f"; {len(left_out)} left out, the first: {left_out[0].id}: {left_out[0].reason}" if left_out else ""
@@ -504,21 +482,21 @@ def _refuse_too_few(rows: Sequence[DeviceRow], left_out: Sequence[SkippedRow], n
 def _converged(
     soc: Soc,
     kind: str,
-    rows: list[DeviceRow],
+    rows: list[device_rows.DeviceRow],
     text: str,
     free: Sequence[str],
     hold: Sequence[str],
     progress: Progress,
 ) -> tuple[DeviceFit, FitResult, Floats, int]:
     """Fit, and repeat with fusion and residency decided on the fitted machine until they no longer change."""
-    full, listed = candidates(soc, kind, [row.mapped for row in rows])
-    listed, may_move = chosen(soc, listed, free, hold)
+    full, listed = device_rows.candidates(soc, kind, [row.mapped for row in rows])
+    listed, may_move = device_rows.chosen(soc, listed, free, hold)
     may_move &= paths_held(text, [p.name for p in listed if p.in_file])
     start: Floats | None = None
     for number in range(1, _MOST_ROUNDS + 1):
         fit = DeviceFit(full, rows, listed, may_move)
         influence = fit.find_influence(fit.start)
-        informative = influence.max(axis=0) >= INFLUENCE
+        informative = influence.max(axis=0) >= device_rows.INFLUENCE
         informative |= np.array([p.name in may_move and bool(free) for p in listed], bool)
         fit, influence = fit.restricted(informative), influence[:, informative]
         if not fit.may_move.any():
@@ -527,7 +505,7 @@ def _converged(
             )
         best = fit.fit(start if start is not None and len(start) == len(fit.parameters) else None)
         progress(number, _MOST_ROUNDS, "rounds of the fit")
-        again = remapped(rows, fit.machine(best.logs))
+        again = device_rows.remapped(rows, fit.machine(best.logs))
         unchanged = all(a.mapped.decisions == b.mapped.decisions for a, b in zip(rows, again, strict=True))
         if number == _MOST_ROUNDS or unchanged:
             break
@@ -535,10 +513,12 @@ def _converged(
     return fit, best, influence, number
 
 
-def _row(row: DeviceRow, seconds: Floats, interval: tuple[float, float] | None = None) -> CalibratedRow:
+def _row(
+    row: device_rows.DeviceRow, seconds: Floats, interval: tuple[float, float] | None = None
+) -> device_report.CalibratedRow:
     """Return a row of the report; seconds before the fit, after it, and held out. Checks have an interval."""
     before, after, unseen = seconds.tolist()
-    return CalibratedRow(
+    return device_report.CalibratedRow(
         id=row.row.id,
         family=row.family,
         what=row.text,
@@ -555,20 +535,19 @@ def _row(row: DeviceRow, seconds: Floats, interval: tuple[float, float] | None =
     )
 
 
-def _checks(sheet: Soc, rows: Sequence[DeviceRow], progress: Progress) -> list[CalibratedRow]:
-    """Return rows that were not fitted to, as the fitted SoC predicts them."""
-    checks = []
-    for number, (row, again) in enumerate(zip(rows, remapped(rows, sheet), strict=True), start=1):
-        seconds = again.seconds(again.mapped.total)
+def _checks(
+    sheet: Soc, rows: Sequence[device_rows.DeviceRow], progress: Progress
+) -> Iterator[device_report.CalibratedRow]:
+    """Yield rows that were not fitted to, as the fitted SoC predicts them."""
+    for number, (row, again) in enumerate(zip(rows, device_rows.remapped(rows, sheet), strict=True), start=1):
+        before, after = (one.seconds(one.mapped.total) for one in (row, again))
         draws = draw([again.mapped])
         spread = (draws.interval_s if row.row.is_interval else draws.latency_s)[0]
-        low, high = np.log(np.percentile(spread, [5.0, 95.0])) - np.log(seconds)
         # The noise of the measurement widens the interval of the machine.
-        low, high = -np.hypot(low, _NORMAL * row.noise), np.hypot(high, _NORMAL * row.noise)
-        bounds = (float(seconds * np.exp(low)), float(seconds * np.exp(high)))
-        checks.append(_row(row, np.array([row.seconds(row.mapped.total), seconds, seconds]), bounds))
+        low, high = np.log(np.percentile(spread, [5.0, 95.0]) / after)
+        low, high = after * np.exp([-np.hypot(low, NORMAL * row.noise), np.hypot(high, NORMAL * row.noise)])
+        yield _row(row, np.array([before, after, after]), (float(low), float(high)))
         progress(number, len(rows), "networks predicted")
-    return checks
 
 
 def _far_numbers(fit: DeviceFit, best: FitResult) -> list[str]:

@@ -8,15 +8,14 @@ data sheet's value, and their uncertainty widens the error bars of the moved one
 Intervals (90 %) come from profiles of the posterior, and their sides may differ: an overhead that hides
 behind longer work may be much smaller than it seems, but hardly larger. The objective is followed to both
 sides of its minimum with all other numbers re-optimised, held ones too. Each re-optimisation is a
-Gauss-Newton step with slopes by Broyden's updates, so that a point costs one evaluation of the rows.
+Gauss-Newton step with the slopes at the minimum, so that a point costs one evaluation of the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +23,7 @@ from numpy.typing import NDArray
 from npusim.arch import Soc
 from npusim.calibration.device_rows import DeviceRow, Parameter
 from npusim.calibration.least_squares import Floats, FreeNumber, solve
-from npusim.cost import arch_row
-from npusim.studies.perturbation import evaluated, lowered_on, moved
+from npusim.studies.perturbation import evaluated, moved
 
 Mask = NDArray[np.bool_]
 IDENTIFIED = 0.7
@@ -40,7 +38,7 @@ _NORMAL, _ROUNDS = NormalDist(), 6
 _INSIDE = 2.0 * _NORMAL.cdf(_CLIP) - 1.0
 # Mean square of a clipped normal variable.
 _CLIPPED_SQUARE = _INSIDE - 2.0 * _CLIP * _NORMAL.pdf(_CLIP) + 2.0 * _CLIP**2 * (1.0 - _NORMAL.cdf(_CLIP))
-_FIRST_ERROR = 0.1
+_FIRST_ERROR, _MOST_ERROR = 0.1, 10.0
 _RULED_OUT = 2.706  # rise of the objective beyond which a value lies outside of a 90 % interval (chi-squared)
 # Corrections of the length of an interval's side, and steps of re-optimisation for each.
 _STEPS, _REOPTIMISE_STEPS = 3, 2
@@ -65,6 +63,13 @@ class FitResult:
         return np.sqrt(np.diag(self.covariance))
 
     @property
+    def correlation(self) -> Floats:
+        """Correlation of the logarithms' errors, shape (parameters, parameters)."""
+        sigma = np.maximum(self.sigma, 1e-300)
+        correlation: Floats = np.clip(self.covariance / np.outer(sigma, sigma), -1.0, 1.0)
+        return correlation
+
+    @property
     def quantile(self) -> float:
         """Half the 90 % interval of a fitted number in standard deviations, by Student's distribution."""
         from scipy.special import stdtrit  # slow to import
@@ -87,7 +92,6 @@ class DeviceFit:
         self.measured = np.log([row.measured_s for row in self.rows])
         self.noise = np.array([row.noise for row in self.rows])
         self.affects = np.ones((len(self.rows), len(self.parameters)), bool)
-        self.tables: list[Any] = [None] * len(self.rows)
         self._memory: dict[bytes, Floats] = {}
 
     def restricted(self, informative: Mask) -> DeviceFit:
@@ -95,7 +99,7 @@ class DeviceFit:
         kept = [self.parameters[j] for j in np.flatnonzero(informative)]
         names = {self.parameters[j].name for j in np.flatnonzero(self.may_move)}
         fit = DeviceFit(self.soc, self.rows, kept, names)
-        fit.affects, fit.tables = self.affects[:, informative], self.tables
+        fit.affects = self.affects[:, informative]
         return fit
 
     def machine(self, logs: Floats) -> Soc:
@@ -113,18 +117,10 @@ class DeviceFit:
         return self._memory[key]
 
     def _evaluate(self, logs: Floats, which: Sequence[int]) -> Floats:
-        machine = self.machine(logs)
-        archs: dict[tuple[int, int, str], object] = {}
-        seconds = np.empty(len(which))
-        for place, i in enumerate(which):
-            row = self.rows[i]
-            run = row.mapped.run
-            key = (run.tiles, run.requests, run.hint)
-            if key not in archs:
-                archs[key] = arch_row(machine, *key)
-            seconds[place] = row.seconds(evaluated(row.mapped, machine, archs[key], self.tables[i]))
-        logs_s: Floats = np.log(seconds)
-        return logs_s
+        rows = [self.rows[i] for i in which]
+        totals = evaluated([row.mapped for row in rows], self.machine(logs))
+        seconds = [row.seconds(total) for row, total in zip(rows, totals, strict=True)]
+        return np.log(seconds)
 
     def find_influence(self, logs: Floats) -> Floats:
         """Return how much each parameter affects each row, shape (rows, parameters).
@@ -140,22 +136,8 @@ class DeviceFit:
                 there[j] = np.clip(logs[j] + sign * self.widths[j], self.low[j], self.high[j])
                 influence[:, j] = np.maximum(influence[:, j], np.abs(self.predicted(there) - here))
         self.affects = influence > 1e-9
-        self._keep_tables(logs)
         self._memory.clear()
         return influence
-
-    def _keep_tables(self, logs: Floats) -> None:
-        """Keep the operator tables that no parameter changes."""
-        self.tables = [lowered_on(row.mapped, self.machine(logs)) for row in self.rows]
-        for j in range(len(self.parameters)):
-            there = logs.copy()
-            there[j] -= self.widths[j]
-            machine = self.machine(there)
-            for i in np.flatnonzero(self.affects[:, j]):
-                table = self.tables[i]
-                if table is not None:
-                    same = lowered_on(self.rows[i].mapped, machine).tobytes() == table.tobytes()
-                    self.tables[i] = table if same else None
 
     def slopes(self, logs: Floats, which: Mask) -> Floats:
         """Return d log(time) / d log(parameter), shape (rows, parameters); 0 where `which` is false."""
@@ -172,25 +154,24 @@ class DeviceFit:
 
     def fit(self, start: Floats | None = None) -> FitResult:
         """Fit the parameters that the data determine; hold the others at the data sheet's values."""
-        moving = self.may_move.copy()
+        moving, every = self.may_move.copy(), np.ones(len(self.start), bool)
         logs, error = self.start if start is None else start, _FIRST_ERROR
         while True:
             logs = np.where(moving, logs, self.start)
             logs, error = self._fit_with_model_error(logs, moving, error)
-            slopes = self.slopes(logs, np.ones(len(logs), bool))
-            stays = self._undetermined(logs, slopes, moving, error)
+            strong = self.strengths(logs, every, error)
+            stays = self._undetermined(logs, strong, moving, error)
             if not stays.any():
                 break
             moving &= ~stays
-        residuals = (self.predicted(logs) - self.measured) / self.sigmas(error)
         at_bound = moving & ((logs - self.low < 1e-6) | (self.high - logs < 1e-6))
         return FitResult(
             logs=logs,
             moving=moving,
-            covariance=self._covariance(slopes, moving, residuals, error),
+            covariance=self._covariance(strong, moving, self.weighted(logs, error)),
             predicted=self.predicted(logs),
             model_error=error,
-            freedom=self._freedom(slopes, moving, error),
+            freedom=self._freedom(strong, moving),
             at_bound=tuple(self.parameters[j].name for j in np.flatnonzero(at_bound)),
         )
 
@@ -198,8 +179,7 @@ class DeviceFit:
         """Fit and estimate the model error in turn until both converge."""
         for _ in range(_ROUNDS):
             logs = self.solve(logs, moving, error)
-            slopes = self.slopes(logs, moving)
-            before, error = error, self._model_error(logs, slopes, moving, error)
+            before, error = error, self._model_error(logs, moving, error)
             if abs(error - before) < 0.02 * before + 1e-4:
                 break
         return logs, error
@@ -209,7 +189,6 @@ class DeviceFit:
         if not moving.any():
             return logs
         places = np.flatnonzero(moving)
-        weights = 1.0 / self.sigmas(error)
         free = []
         for j in places:
             p = self.parameters[j]
@@ -222,57 +201,51 @@ class DeviceFit:
             return trial
 
         def residual(values: Mapping[str, float]) -> Floats:
-            return ((self.predicted(at(values)) - self.measured) * weights)[rows]
+            return self.weighted(at(values), error)[rows]
 
         def slopes(values: Mapping[str, float]) -> Floats:
-            return (self.slopes(at(values), moving) * weights[:, None])[rows][:, places]
+            return self.strengths(at(values), moving, error)[rows][:, places]
 
         solution = solve(free, residual, _SOFT, slopes)
         self._memory.clear()
         return at(solution.values)
 
-    def _model_error(self, logs: Floats, slopes: Floats, moving: Mask, error: float) -> float:
+    def _model_error(self, logs: Floats, moving: Mask, error: float) -> float:
         """Return the standard deviation of what neither parameters nor noise explain.
 
         At this width clipped residuals have the mean square of clipped normal variables (Huber, Robust
         Statistics, proposal 2), counting rows less the parameters' degrees of freedom.
         """
+        from scipy.optimize import brentq  # slow to import
+
         residuals = self.predicted(logs) - self.measured
-        target = self._freedom(slopes, moving, error) * _CLIPPED_SQUARE
+        target = self._freedom(self.strengths(logs, moving, error), moving) * _CLIPPED_SQUARE
 
         def excess(width: float) -> float:
             squares = residuals**2 / (self.noise**2 + width**2)
             return float(np.minimum(squares, _CLIP**2).sum()) - target
 
-        low, high = 0.0, 10.0
-        if excess(low) <= 0.0:
-            return 0.0
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
-        return 0.5 * (low + high)
+        return float(brentq(excess, 0.0, _MOST_ERROR)) if excess(0.0) > 0.0 else 0.0
 
     def sigmas(self, error: float) -> Floats:
         """Return each row's standard deviation, noise and model error together, shape (rows,)."""
-        sigmas: Floats = np.sqrt(self.noise**2 + error**2)
+        sigmas: Floats = np.hypot(self.noise, error)
         return sigmas
 
-    def _freedom(self, slopes: Floats, moving: Mask, error: float) -> float:
+    def _freedom(self, strong: Floats, moving: Mask) -> float:
         if not moving.any():
             return float(len(self.rows))
-        strong = slopes[:, moving] / self.sigmas(error)[:, None]
-        data = strong.T @ strong
+        data = strong[:, moving].T @ strong[:, moving]
         used = float(np.trace(np.linalg.solve(data + np.diag(self.widths[moving] ** -2.0), data)))
         return max(1.0, len(self.rows) - used)
 
-    def _undetermined(self, logs: Floats, slopes: Floats, moving: Mask, error: float) -> Mask:
+    def _undetermined(self, logs: Floats, strong: Floats, moving: Mask, error: float) -> Mask:
         """Return the parameters that the data do not determine, starting from the least determined.
 
         A number stays in the fit where the data rule the data sheet's value out, however loosely they
         determine another: an overhead that does not show has no slope left, but is known to be small.
         """
         left, open_, here = moving.copy(), moving.copy(), logs.copy()
-        strong = slopes / self.sigmas(error)[:, None]
         lowest = self.objective(self.weighted(here, error), here)
         while (left & open_).any():
             places = np.flatnonzero(left)
@@ -292,36 +265,34 @@ class DeviceFit:
                 left[j], here, lowest = False, there, height
         return moving & ~left
 
-    def _covariance(self, slopes: Floats, moving: Mask, residuals: Floats, error: float) -> Floats:
+    def _covariance(self, strong: Floats, moving: Mask, residuals: Floats) -> Floats:
         """Return the covariance of the errors of all logarithms, shape (parameters, parameters).
 
         Sandwich estimate of the robust fit; the held numbers' uncertainty propagates into the moved ones
         (Schmidt's consider covariance).
         """
-        strong = slopes / self.sigmas(error)[:, None]
         m, h = np.flatnonzero(moving), np.flatnonzero(~moving)
         whole = np.diag(self.widths**2)
         if not len(m):
             return whole
-        data = strong[:, m].T @ strong[:, m]
-        prior = np.diag(self.widths[m] ** -2.0)
-        spread = float(np.mean(_loss_slope(residuals) ** 2)) * len(self.rows)
-        spread /= self._freedom(slopes, moving, error)
-        slack = float(np.mean((1.0 + (residuals / _SOFT) ** 2) ** -1.5))
+        data, prior = strong[:, m].T @ strong[:, m], np.diag(self.widths[m] ** -2.0)
+        spread = float(np.square(_pull(residuals)).sum()) / self._freedom(strong, moving)
+        slack = float(_curvature(residuals).mean())
         inverse = np.linalg.inv(slack * data + prior)
-        whole[np.ix_(m, m)] = inverse @ (spread * data + prior) @ inverse
-        if len(h):
-            carry = -inverse @ (slack * strong[:, m].T @ strong[:, h])
-            held = np.diag(self.widths[h] ** 2)
-            whole[np.ix_(m, m)] += carry @ held @ carry.T
-            whole[np.ix_(m, h)] = carry @ held
-            whole[np.ix_(h, m)] = (carry @ held).T
+        carry = -inverse @ (slack * strong[:, m].T @ strong[:, h])
+        held = np.diag(self.widths[h] ** 2)
+        whole[np.ix_(m, m)] = inverse @ (spread * data + prior) @ inverse + carry @ held @ carry.T
+        whole[np.ix_(m, h)] = carry @ held
+        whole[np.ix_(h, m)] = (carry @ held).T
         return whole
+
+    def strengths(self, logs: Floats, which: Mask, error: float) -> Floats:
+        """Return the slopes of the weighted residuals, shape (rows, parameters); see `slopes`."""
+        return self.slopes(logs, which) / self.sigmas(error)[:, None]
 
     def weighted(self, logs: Floats, error: float) -> Floats:
         """Return the rows' residuals in standard deviations, shape (rows,)."""
-        predicted = self._evaluate(logs, range(len(self.rows)))
-        return (predicted - self.measured) / self.sigmas(error)
+        return (self.predicted(logs) - self.measured) / self.sigmas(error)
 
     def objective(self, residuals: Floats, logs: Floats) -> float:
         """Return the objective: soft squares of weighted residuals, squares of all priors."""
@@ -329,46 +300,15 @@ class DeviceFit:
         return float(soft.sum() + (((logs - self.start) / self.widths) ** 2).sum())
 
 
-def _loss_slope(residuals: Floats) -> Floats:
-    """Return the slope of the soft loss at weighted residuals, shape (rows,)."""
+def _pull(residuals: Floats) -> Floats:
+    """Return half the slope of the soft loss at weighted residuals, shape (rows,)."""
     return residuals / np.sqrt(1.0 + (residuals / _SOFT) ** 2)
 
 
-@dataclass
-class _ProfilePoint:
-    """A point of the objective: logarithms, weighted residuals, and their slopes (rows, parameters)."""
-
-    fit: DeviceFit
-    error: float
-    logs: Floats
-    residuals: Floats
-    slopes: Floats
-
-    @property
-    def objective(self) -> float:
-        return self.fit.objective(self.residuals, self.logs)
-
-    def gradient(self, residuals: Floats) -> Floats:
-        """Return half the gradient of the objective at other residuals, shape (parameters,)."""
-        prior = (self.logs - self.fit.start) / self.fit.widths**2
-        gradient: Floats = self.slopes.T @ _loss_slope(residuals) + prior
-        return gradient
-
-    def hessian(self) -> Floats:
-        """Return half the Hessian of the objective, shape (parameters, parameters)."""
-        curvature = (1.0 + (self.residuals / _SOFT) ** 2) ** -1.5
-        hessian: Floats = (self.slopes.T * curvature) @ self.slopes + np.diag(self.fit.widths**-2.0)
-        return hessian
-
-    def move_to(self, there: Floats) -> None:
-        """Move the point and update its slopes (Broyden)."""
-        move = there - self.logs
-        residuals = self.fit.weighted(there, self.error)
-        length = float(move @ move)
-        if length > 0.0:
-            missed = residuals - self.residuals - self.slopes @ move
-            self.slopes = self.slopes + np.outer(missed, move) / length
-        self.logs, self.residuals = there, residuals
+def _curvature(residuals: Floats) -> Floats:
+    """Return half the curvature of the soft loss at weighted residuals, shape (rows,)."""
+    curvature: Floats = (1.0 + (residuals / _SOFT) ** 2) ** -1.5
+    return curvature
 
 
 def half_widths(fit: DeviceFit, best: FitResult) -> Floats:
@@ -379,44 +319,60 @@ def half_widths(fit: DeviceFit, best: FitResult) -> Floats:
     widths = np.tile(NORMAL * fit.widths, (2, 1))
     if not best.moving.any():
         return widths
-    every, error = np.ones(len(best.logs), bool), best.model_error
-    logs = fit.solve(best.logs, every, error)
-    slopes = fit.slopes(logs, every) * (1.0 / fit.sigmas(error))[:, None]
-    minimum = _ProfilePoint(fit, error, logs, fit.weighted(logs, error), slopes)
-    inverse = np.linalg.inv(minimum.hessian())
+    minimum = _Minimum(fit, best)
     for j in np.flatnonzero(best.moving):
-        sigma = float(np.sqrt(inverse[j, j]))
         for side, sign in enumerate((-1.0, 1.0)):
-            steps = _profile_steps(minimum, int(j), sign * sigma, best.quantile)
+            length = minimum.length(int(j), sign, best.quantile)
             off = sign * (minimum.logs[j] - best.logs[j])
-            widths[side, j] = max(0.1 * sigma, off + steps * sigma)
+            widths[side, j] = max(0.1 * minimum.sigmas[j], off + length)
     return widths
 
 
-def _profile_steps(minimum: _ProfilePoint, j: int, step: float, quantile: float) -> float:
-    """Return the number of steps of a parameter that raises the objective by the square of a quantile."""
-    fit, here = minimum.fit, replace(minimum)
-    others = np.arange(len(minimum.logs)) != j
-    ground = minimum.gradient(minimum.residuals)  # the minimum may be a kink, where slopes do not vanish
-    steps = quantile
-    for _ in range(_STEPS):
-        goal = minimum.logs[j] + steps * step
-        if not fit.low[j] < goal < fit.high[j]:  # the bound of the number
-            return float(abs(np.clip(goal, fit.low[j], fit.high[j]) - minimum.logs[j]) / abs(step))
-        rises = []
-        for _ in range(_REOPTIMISE_STEPS):
-            move = np.zeros(len(here.logs))
-            move[j] = goal - here.logs[j]
-            along = here.residuals + here.slopes[:, j] * move[j]
-            slope = here.gradient(along) - ground
-            move[others] = -np.linalg.solve(here.hessian()[np.ix_(others, others)], slope[others])
-            here.move_to(np.clip(here.logs + move, fit.low, fit.high))
-            rises.append(here.objective - minimum.objective)
-        rise = min(rises)
-        if rise <= 0.0:  # flat within rounding
-            return quantile * _WIDEST
-        factor = float(np.clip(quantile / np.sqrt(rise), 1.0 / _WIDEST, _WIDEST))
-        steps = float(np.clip(steps * factor, quantile / _WIDEST, quantile * _WIDEST))
-        if abs(factor - 1.0) < 0.02:
-            break
-    return steps
+class _Minimum:
+    """The minimum of the objective with all parameters free, from which profiles start."""
+
+    def __init__(self, fit: DeviceFit, best: FitResult) -> None:
+        every = np.ones(len(best.logs), bool)
+        self.fit, self.error = fit, best.model_error
+        self.logs = fit.solve(best.logs, every, self.error)
+        self.residuals = fit.weighted(self.logs, self.error)
+        self.slopes = fit.strengths(self.logs, every, self.error)
+        curved = self.slopes.T * _curvature(self.residuals)
+        self.hessian = curved @ self.slopes + np.diag(fit.widths**-2.0)
+        self.sigmas = np.sqrt(np.diag(np.linalg.inv(self.hessian)))
+        self.height = fit.objective(self.residuals, self.logs)
+        # The minimum may be a kink, where slopes do not vanish.
+        self.ground = self.gradient(self.logs, self.residuals)
+
+    def gradient(self, logs: Floats, residuals: Floats) -> Floats:
+        """Return half the gradient of the objective, shape (parameters,)."""
+        prior = (logs - self.fit.start) / self.fit.widths**2
+        gradient: Floats = self.slopes.T @ _pull(residuals) + prior
+        return gradient
+
+    def length(self, j: int, sign: float, quantile: float) -> float:
+        """Return how far a parameter moves until the objective has risen by the square of a quantile."""
+        fit, logs, residuals = self.fit, self.logs, self.residuals
+        others = np.arange(len(logs)) != j
+        length = quantile * float(self.sigmas[j])
+        shortest, longest = length / _WIDEST, length * _WIDEST
+        for _ in range(_STEPS):
+            goal = self.logs[j] + sign * length
+            if not fit.low[j] < goal < fit.high[j]:
+                return float(abs(np.clip(goal, fit.low[j], fit.high[j]) - self.logs[j]))
+            rises = []
+            for _ in range(_REOPTIMISE_STEPS):
+                move = np.zeros(len(logs))
+                move[j] = goal - logs[j]
+                slope = self.gradient(logs + move, residuals + self.slopes[:, j] * move[j]) - self.ground
+                move[others] = -np.linalg.solve(self.hessian[np.ix_(others, others)], slope[others])
+                logs = np.clip(logs + move, fit.low, fit.high)
+                residuals = fit.weighted(logs, self.error)
+                rises.append(fit.objective(residuals, logs) - self.height)
+            if min(rises) <= 0.0:  # flat within rounding
+                return longest
+            factor = float(np.clip(quantile / np.sqrt(min(rises)), 1.0 / _WIDEST, _WIDEST))
+            length = float(np.clip(length * factor, shortest, longest))
+            if abs(factor - 1.0) < 0.02:
+                break
+        return length

@@ -11,17 +11,7 @@ from npusim.arch import Soc
 from npusim.calibration.device_report import SkippedRow
 from npusim.errors import ConfigError, NpusimError, nearest
 from npusim.mapping import Mapped, map_graph
-from npusim.measuring.document import (
-    UNSTEADY_SPREAD,
-    Benchmark,
-    Given,
-    Measurement,
-    ModelFile,
-    Network,
-    Row,
-    SingleOperator,
-    Workload,
-)
+from npusim.measuring import document
 from npusim.measuring.models import Sources, mapped_row, predicted_seconds
 from npusim.studies.perturbation import Uncertain, number_at, numbers_of, uncertain_numbers, with_library
 
@@ -29,19 +19,24 @@ NOISE_FLOOR = 1e-3
 """Least relative standard error of a row's median: clocks and caches drift."""
 LAUNCH_ONLY = "Empty"
 """Benchmark of a network that does next to nothing."""
-_SINGLE = Benchmark | SingleOperator
+_SINGLE = document.Benchmark | document.SingleOperator
 INFLUENCE = 0.01
 """Least change of a row's time, as a share, when a number that affects it moves by its uncertainty."""
 _FAR = 100.0  # largest factor by which a fit changes a number
 _VAGUE = 1.0  # relative uncertainty of a number that a user frees and whose sheet states none
-_KINDS = {Workload: "workload", ModelFile: "model file", Network: "network", Given: "network of Python"}
+_KINDS = {
+    document.Workload: "workload",
+    document.ModelFile: "model file",
+    document.Network: "network",
+    document.Given: "network of Python",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
     """A row that can be predicted: measured time (s), its relative standard error, and the mapped network."""
 
-    row: Row
+    row: document.Row
     measured_s: float
     noise: float
     mapped: Mapped
@@ -66,13 +61,13 @@ class DeviceRow:
     def text(self) -> str:
         """Description for a reader."""
         model = self.row.model
-        if isinstance(model, Benchmark):
+        if isinstance(model, document.Benchmark):
             return f"{model.operator} {_listed(model.sizes)} {model.dtype}"
-        if isinstance(model, Workload):
+        if isinstance(model, document.Workload):
             return f"{model.workload} {model.techniques} {_listed(model.settings)}".rstrip()
-        if isinstance(model, Network):
+        if isinstance(model, document.Network):
             return f"{model.network} {model.precision}"
-        return f"{model.name} {model.techniques}" if isinstance(model, Given) else model.name
+        return f"{model.name} {model.techniques}" if isinstance(model, document.Given) else model.name
 
     @property
     def type(self) -> str:
@@ -89,17 +84,19 @@ def _listed(values: Mapping[str, object]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def noise_of(row: Row) -> float:
+def noise_of(row: document.Row) -> float:
     """Return the relative standard error of a row's median, at least `NOISE_FLOOR`."""
     return max(NOISE_FLOOR, row.latency_s.median_error) if row.latency_s is not None else NOISE_FLOOR
 
 
-def calm_rows(measurement: Measurement, fit_networks: bool) -> tuple[Measurement, list[SkippedRow]]:
+def calm_rows(
+    measurement: document.Measurement, fit_networks: bool
+) -> tuple[document.Measurement, list[SkippedRow]]:
     """Return a measurement without the unsteady rows of the fit, and these rows.
 
     Networks that are only predicted as a check stay: their intervals hold their noise.
     """
-    reason = f"unsteady: its readings spread over more than {UNSTEADY_SPREAD:.0%} of their median"
+    reason = f"unsteady: its readings spread over more than {document.UNSTEADY_SPREAD:.0%} of their median"
     fitted = [row for row in measurement.rows if fit_networks or isinstance(row.model, _SINGLE)]
     noisy = {row.id for row in fitted if row.latency_s is not None and row.latency_s.is_unsteady}
     calm = tuple(row for row in measurement.rows if row.id not in noisy)
@@ -108,7 +105,7 @@ def calm_rows(measurement: Measurement, fit_networks: bool) -> tuple[Measurement
 
 
 def map_rows(
-    measurement: Measurement,
+    measurement: document.Measurement,
     soc: Soc,
     files: Sources | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -269,7 +270,6 @@ _HEADER = """\
 # (intel/npu-nn-cost-model@8a2ae92b); suite `dsp` gives the error. No measured row stands behind any.
 # A kernel whose held-out rows are more than 25 % off is left out.
 """
-_COLUMN = 20
 
 
 def fit_dsp(machine: Machine, rows: TrainingRows) -> Fitted:
@@ -349,27 +349,22 @@ def library_text(
     shipped: str, npu: str, name: str, generation: DspGeneration, held_out: Mapping[tuple[str, ...], float]
 ) -> str:
     """Return the text of a library file; `held_out` holds the error of each (NPU, generation, kernel)."""
-    preface = shipped[: shipped.index("\nkernels:") + len("\nkernels:\n")]
-    preface = "".join(line for line in preface.splitlines(keepends=True) if not line.startswith("#"))
-    lines = [_HEADER.format(npu=npu, generation=name), preface]
-    for kernel_name, kernel in sorted(generation.kernels.items()):
-        error = held_out.get((npu, name, kernel_name), np.inf)
-        if error <= USABLE_ERROR:
-            key = f"{kernel_name}:".ljust(_COLUMN - 1)
-            lines.append(f"  {key}{_kernel_text(kernel, error)}\n")
-    return "".join(lines)
+    data = {key: value for key, value in yaml.safe_load(shipped).items() if key != "kernels"}
+    errors = {kernel: held_out.get((npu, name, kernel), np.inf) for kernel in sorted(generation.kernels)}
+    data["kernels"] = {
+        kernel: _kernel_data(generation.kernels[kernel], error)
+        for kernel, error in errors.items()
+        if error <= USABLE_ERROR
+    }
+    text: str = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=np.inf)
+    return _HEADER.format(npu=npu, generation=name) + text
 
 
-def _kernel_text(kernel: DspKernel, held_out: float) -> str:
-    entries = []
-    for name in DspKernel.model_fields:
-        value = getattr(kernel, name)
-        if isinstance(value, Quantity) and name != "vector_share" and value > 0.0:
-            entries.append(f"{name}: {f'{float(value):.6g} {value.unit}'.strip()}")
-    if kernel.vector_share:
-        entries.append("vector_share: 1")
-    entries.append(f'source: "{kernel.source}, held out {100 * held_out:.1f} %"')
-    return f"{{{', '.join(entries)}}}"
+def _kernel_data(kernel: DspKernel, held_out: float) -> dict[str, str]:
+    numbers = ((name, getattr(kernel, name)) for name in DspKernel.model_fields)
+    known = {name: value for name, value in numbers if isinstance(value, Quantity) and value > 0.0}
+    entries = {name: f"{float(value):.6g} {value.unit}".strip() for name, value in known.items()}
+    return entries | {"source": f"{kernel.source}, held out {100 * held_out:.1f} %"}
 
 
 def _libraries(fitted: Mapping[str, Fitted]) -> dict[Path, str]:

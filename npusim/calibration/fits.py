@@ -13,7 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from npusim.calibration.data_sheet import FittedNumber, as_written, with_numbers
-from npusim.calibration.least_squares import ByNumbers, Floats, FreeNumber, Solution, solve
+from npusim.calibration.least_squares import (
+    ByNumbers,
+    Floats,
+    FreeNumber,
+    Solution,
+    slopes_by_logs,
+    solve,
+)
 from npusim.config import Section, load_model
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.locate import resource
@@ -67,12 +74,8 @@ class FitPlan(Section):
     """Standard deviation of a published figure's logarithm."""
     left_out: str = "figures"
     """What the report calls the groups that are left out in turn."""
-    slopes_by_logs: bool = False
-    """Whether slopes are taken by steps of the logarithms, not by scipy's own."""
     step: float | None = None
-    """Relative step of scipy's slopes; None: that of rounding."""
-    tolerance: float | None = None
-    """Tolerance of the solution; None: that of `solve`."""
+    """Step of the logarithms for slopes; None: that of rounding."""
 
 
 PlanT = TypeVar("PlanT", bound=Section)
@@ -317,10 +320,7 @@ class FiguresFit(ABC):
 
     def _solve(self, errors: ByNumbers, start: Mapping[str, float]) -> Solution:
         free = [replace(number, start=start.get(number.name, number.start)) for number in self.free]
-
-        plan = self.plan
-        own = partial(self._by_logs, errors) if plan.slopes_by_logs else None
-        return solve(free, errors, plan.softness, own, plan.step, plan.tolerance)
+        return solve(free, errors, self.plan.softness, step=self.plan.step)
 
     def leave_one_out(self, best: Solution) -> tuple[Floats, list[Solution]]:
         """Return each figure as predicted by a fit without its group, and these fits."""
@@ -331,15 +331,13 @@ class FiguresFit(ABC):
             predicted[own] = self.predicted(fits[-1].values)[own]
         return predicted, fits
 
-    def _by_logs(self, function: ByNumbers, values: Mapping[str, float]) -> Floats:
-        """Return the slopes of a function by the logarithms of the numbers, shape (figures, numbers)."""
-        here = function(values)
-        moved = ({**values, one.name: values[one.name] * np.exp(_STEP)} for one in self.free)
-        return np.stack([(function(there) - here) / _STEP for there in moved], -1)
-
     def slopes(self, values: Mapping[str, float]) -> Floats:
         """Return d log(prediction) / d log(number), shape (figures, numbers)."""
-        return self._by_logs(lambda numbers: np.log(np.maximum(self.predicted(numbers), 1e-12)), values)
+        return slopes_by_logs(self._logs, values, _STEP)
+
+    def _logs(self, values: Mapping[str, float]) -> Floats:
+        logs: Floats = np.log(np.maximum(self.predicted(values), 1e-12))
+        return logs
 
     def sheet_numbers(self, best: Solution) -> dict[str, list[FittedNumber]]:
         """Return the numbers to be written, by SoC."""

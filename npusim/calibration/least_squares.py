@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ ByNumbers = Callable[[Mapping[str, float]], Floats]
 
 _ROBUST = 1.4826  # standard deviation of a normal variable over the median of its absolute value
 _NEGLIGIBLE = 1e-6  # singular value, relative to the largest, that counts as zero
-_NEAR = 1e-5  # tolerance of fits with slopes: far below any error bar
+_EXACT = 1e-8  # change of the objective, or of a logarithm, at which a fit stops
+_NEAR = 1e-5  # the same of fits with slopes of their own: far below any error bar
 _UNKNOWN = 0.5  # error bar, as a share of a number, above which the number is called undetermined
 
 
@@ -45,13 +47,19 @@ class Solution:
     undetermined: tuple[str, ...]  # numbers at a bound, or with a standard deviation above half the value
 
 
+def slopes_by_logs(function: ByNumbers, values: Mapping[str, float], step: float) -> Floats:
+    """Return the slopes of a function by the logarithms of numbers, shape (rows, numbers)."""
+    here = function(values)
+    moved = ({**values, name: value * np.exp(step)} for name, value in values.items())
+    return np.stack([(function(there) - here) / step for there in moved], -1)
+
+
 def solve(
     free: Sequence[FreeNumber],
     residual: ByNumbers,
     softness: float = np.inf,
     slopes: ByNumbers | None = None,
     step: float | None = None,
-    tolerance: float | None = None,
 ) -> Solution:
     """Fit numbers by robust least squares; priors count by their plain squares.
 
@@ -65,16 +73,13 @@ def solve(
         From numbers by name to the slopes of the weighted log errors against the numbers' logarithms, shape
         (rows, numbers); None: finite differences.
     step : float, optional
-        Step of the finite differences, relative to the logarithms; None: that of rounding.
-    tolerance : float, optional
-        Relative change of the objective or of the logarithms at which the fit stops; None: 1e-5 with slopes,
-        else 1e-8.
+        Step of the logarithms for these; None: that of rounding.
     """
     from scipy.optimize import least_squares  # slow to import
 
+    if slopes is None and step is not None:
+        slopes = partial(slopes_by_logs, residual, step=step)
     names = [number.name for number in free]
-    if tolerance is None:
-        tolerance = 1e-8 if slopes is None else _NEAR
     with np.errstate(divide="ignore"):  # a bound of 0 is no bound
         start, low, high = np.log([[number.start, number.low, number.high] for number in free]).T
     known = [i for i, number in enumerate(free) if number.prior is not None]
@@ -91,6 +96,7 @@ def solve(
         assert slopes is not None, "called only where there are slopes"
         return np.concatenate([slopes(named(logs)), np.eye(len(free))[known] / width[:, None]])
 
+    tolerance = _EXACT if slopes is None else _NEAR
     result = least_squares(
         at,
         start,
@@ -98,7 +104,6 @@ def solve(
         bounds=(low, high),
         loss=_loss(softness, len(known)),
         f_scale=softness if np.isfinite(softness) else 1.0,
-        diff_step=step,
         ftol=tolerance,
         xtol=tolerance,
     )

@@ -1,14 +1,14 @@
-"""Commands that ask about a network: estimate, compare, whatif, advise, map, stream, show."""
+"""Commands that ask about a network: estimate, compare, whatif, advise, map, mix, stream, show."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import npusim
 from npusim.cli import options
+from npusim.cli.options import OUTPUT, Command, option
 from npusim.cli.output import Destination, Progress, file_target, write_html
 from npusim.errors import ConfigError
 from npusim.files import write_whole
@@ -22,31 +22,50 @@ _PLACED = ("soc", "techniques", "settings", "shapes", "hint", "requests", "tiles
 
 
 def _estimate(values: dict[str, Any]) -> None:
-    """Estimate, and show what the event engine's time line says."""
+    """Estimate, and show what the event engine's time line says.
+
+    Parameters
+    ----------
+    details : bool
+        Also show the latency by cause, phase, unit and block, control flow, energy by part, DRAM traffic by
+        kind and what would remove it, SRAM over time and, for each operator, tiling, split and mode, reads
+        and writes of SRAM and DRAM, power, and the roofline. HTML always holds them.
+    trace : Path, optional
+        Write the event engine's time line: .json for Perfetto, .html for a Gantt chart.
+    advice : bool
+        Event engine: also show the sensitivity to each resource (about nine more simulations).
+    save_mapping : Path, optional
+        Write how each operator is mapped: loop nests, what stays in SRAM, units.
+    save_graph : Path, optional
+        Write the graph with the costs of each operator: .onnx, .graphml or .dot.
+    mapping_format : {"npusim", "timeloop", "accelforge", "zigzag"}, optional
+        Format of --save-mapping; --mapping reads npusim's own. None: npusim
+    loops : bool
+        With --details: the loop nest of each product, line by line.
+    """
     destination = Destination(values["output"], values["form"])
     from npusim.engines.graph_files import WRITERS
 
-    form = values["mapping_format"]
+    form, engine = values["mapping_format"], values["engine"]
     saved = file_target(values["save_mapping"], "--save-mapping", (".yaml", ".yml"))
+    drawn = file_target(values["save_graph"], "--save-graph", tuple(WRITERS))
+    scenario = options.scenario_from(values, options.HOW)
     if form and saved is None:
         raise ConfigError(f"`{form}`", file="--mapping-format", allowed="only with --save-mapping FILE")
-    drawn = file_target(values["save_graph"], "--save-graph", tuple(WRITERS))
     if values["loops"] and not values["details"]:
         raise ConfigError("no --details", file="--loops", allowed="--details --loops")
-    scenario = options.scenario_from(values, options.HOW).load()
-    engine, details, advice = values["engine"], values["details"], values["advice"]
+    scenario.load()
     for name, reason in {"trace": ", which has a time line", "advice": ""}.items():
         if values[name] and engine != "event":
             raise ConfigError(f"the {engine} engine", file=f"--{name}", allowed=f"--engine event{reason}")
     trace = file_target(values["trace"], "--trace", (".json", ".html"))
-    every_tile, interval = values["every_tile"] or trace is not None, values["interval"] or None
     result = npusim.estimate(
         scenario,
         engine=engine,
-        interval=interval,
+        interval=values["interval"] or None,
         sustained=values["sustained"],
         split=values["split"],
-        every_tile=every_tile,
+        every_tile=values["every_tile"] or trace is not None,
     )
     if saved is not None:
         from npusim.mapping import FORMATS
@@ -67,12 +86,12 @@ def _estimate(values: dict[str, Any]) -> None:
         from npusim.reporting.estimate import estimate_page
 
         sensitivities: Sequence[Elasticity] = ()
-        if advice:
+        if values["advice"]:
             from npusim.engines.event import event_estimate
             from npusim.studies.elasticity import elasticities
 
             sensitivities = elasticities(scenario, event_estimate)
-        page = estimate_page(result, details, lambda: scenario.mapped, sensitivities)
+        page = estimate_page(result, values["details"], lambda: scenario.mapped, sensitivities)
         if not values["loops"]:
             return page
         from dataclasses import replace
@@ -86,46 +105,14 @@ def _estimate(values: dict[str, Any]) -> None:
     destination.write(result, page)
 
 
-ESTIMATE = options.Command(
+ESTIMATE = Command(
     "npusim.api.asking:estimate",
     {
         **options.ENGINE,
-        "every_tile": options.option(),
-        "interval": options.option(default=False, panel=options.OUTPUT),
-        "sustained": options.option(default=False, panel=options.OUTPUT),
-        "split": options.option("N", int, min=2, max=16, show_default=False),
-        "details": options.option(
-            help="Also show the latency by cause, phase, unit and block, control flow, energy by part, DRAM "
-            "traffic by kind and what would remove it, SRAM over time and, for each operator, tiling, split "
-            "and mode, reads and writes of SRAM and DRAM, power, and the roofline. HTML always holds them.",
-            default=False,
-            panel=options.OUTPUT,
-        ),
-        "trace": options.file_option(
-            "Write the event engine's time line: .json for Perfetto, .html for a Gantt chart."
-        ),
-        "advice": options.option(
-            help="Event engine: also show the sensitivity to each resource (about nine more simulations).",
-            default=False,
-            panel=options.OUTPUT,
-        ),
-        "save_mapping": options.file_option(
-            "Write how each operator is mapped: loop nests, what stays in SRAM, units.", "FILE.yaml"
-        ),
-        "save_graph": options.file_option(
-            "Write the graph with the costs of each operator: .onnx, .graphml or .dot.", "FILE"
-        ),
-        "mapping_format": options.option(
-            help="Format of --save-mapping; --mapping reads npusim's own. None: npusim",
-            default=None,
-            choices=("npusim", "timeloop", "accelforge", "zigzag"),
-            panel=options.OUTPUT,
-        ),
-        "loops": options.option(
-            help="With --details: the loop nest of each product, line by line.",
-            default=False,
-            panel=options.OUTPUT,
-        ),
+        **options.by_name("every_tile split"),
+        **options.by_name("interval", OUTPUT, default=False),
+        **options.by_name("sustained details trace=FILE advice save_mapping=FILE.yaml", OUTPUT),
+        **options.by_name("save_graph=FILE mapping_format loops", OUTPUT),
         **options.WRITTEN,
     },
     fields=options.HOW,
@@ -133,14 +120,12 @@ ESTIMATE = options.Command(
     run=_estimate,
 )
 
-COMPARE = options.Command(
+COMPARE = Command(
     "npusim.api.asking:compare",
     {
         "what": options.argument("A B ...", many=True, default=...),
         **options.ENGINE,
-        "interval": options.option(
-            "--interval/--no-interval", bool, show_default=False, panel=options.OUTPUT
-        ),
+        **options.by_name("interval", OUTPUT),
         **options.WRITTEN,
     },
     fields=options.HOW,
@@ -156,55 +141,56 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:
     ConfigError
         Where a text is no ``PATH=V1,V2,...``, or a path or a value stands twice.
     """
-    axes: dict[str, list[str]] = {}
-    for text in texts:
-        path, equals, listed = (part.strip() for part in text.partition("="))
+
+    def parsed(text: str) -> tuple[str, list[str]]:
+        path, _, listed = (part.strip() for part in text.partition("="))
         values = [value.strip() for value in listed.split(",")]
-        problem, allowed = "", "each path and each value once"
-        if not equals or not path or not all(values):
-            problem, allowed = f"`{text}`", "PATH=V1,V2,... such as npu.sram.per_tile=1MiB,2MiB"
-        elif path in axes:
-            problem = f"the path `{path}` a second time"
-        elif len(set(values)) < len(values):
-            problem = f"a value in `{text}` a second time"
-        if problem:
-            raise ConfigError(problem, file="--over", allowed=allowed)
-        axes[path] = values
-    combinations = prod(len(values) for values in axes.values())
+        if not path or not all(values):
+            allowed = "PATH=V1,V2,... such as npu.sram.per_tile=1MiB,2MiB"
+            raise ConfigError(f"`{text}`", file="--over", allowed=allowed)
+        if len(set(values)) < len(values):
+            found = f"a value in `{text}` a second time"
+            raise ConfigError(found, file="--over", allowed="each path and each value once")
+        return path, values
+
+    axes = options.each_once(map(parsed, texts), "--over", "path")
+    combinations = prod(map(len, axes.values()))
     if combinations > _MOST_COMBINATIONS:
         allowed = f"at most {_MOST_COMBINATIONS:,}; `npusim sweep` evaluates more"
         raise ConfigError(f"{combinations:,} combinations", file="--over", allowed=allowed)
     return axes
 
 
-WHATIF = options.Command(
+def _over(values: dict[str, Any]) -> None:
+    """Read the values of --over.
+
+    Parameters
+    ----------
+    html : Path, optional
+        Also write the waterfall, or the charts of --over, as one HTML file.
+    """
+    values["over"] = parse_over(values["over"] or ())
+
+
+WHATIF = Command(
     "npusim.api.asking:whatif",
     {
-        "stacks": options.option("--stack LIST", autocompletion=options.complete_stacks),
-        "over": options.option("PATH=V1,V2,...", many=True),
-        **options.SEED,
-        "html": options.file_option("Also write the waterfall, or the charts of --over, as one HTML file."),
-        "scheduler": options.option(),
-        "accuracy": options.option(),
-        **options.DATA,
+        "stacks": option("--stack LIST", autocompletion=options.complete_stacks),
+        **options.by_name("over=PATH=V1,V2,... seed scheduler accuracy data=DIR"),
+        **options.by_name("html=FILE", OUTPUT),
         **options.WRITTEN,
     },
     fields=("soc", "settings", "shapes", "hint", "requests", "tiles", "device", "swap_operands", "first"),
     network=options.WORKLOAD,
     counted="",
-    adapt=lambda values: values.update(over=parse_over(values["over"] or ())),
+    adapt=_over,
 )
 
-ADVISE = options.Command(
+ADVISE = Command(
     "npusim.api.asking:advise",
     {
-        "values": options.option("FILE.npz", Path, show_default=False),
-        "export": options.option("FILE.xml", Path, panel=options.OUTPUT),
-        "calibration": options.option("FILE.npz", Path, show_default=False),
-        **options.DATA,
-        "keep_answers": options.option("SHARE", min=0.0, max=1.0),
-        "sizes": options.option("LIST|FILE", show_default=False),
-        **options.SEED,
+        **options.by_name("values=FILE.npz calibration=FILE.npz data=DIR keep_answers sizes=LIST|FILE seed"),
+        **options.by_name("export=FILE.xml", OUTPUT),
         **options.WRITTEN,
     },
     fields=("soc", "settings", "shapes", "hint", "requests", "tiles"),
@@ -213,38 +199,22 @@ ADVISE = options.Command(
 )
 
 _PANEL = "Front of latency,energy"
-_FRONT: dict[str, Any] = {"panel": _PANEL, "show_default": False}
-DEVICES = {
-    "devices": options.option(
-        "LIST",
-        show_default=False,
-        autocompletion=lambda: ["npu,cpu,gpu", "npu,cpu", "npu,gpu", "cpu,gpu"],
-    )
-}
-LIMITS = {
-    "dvfs": options.option(**_FRONT),
-    "max_latency": options.option("TIME", **_FRONT),
-    "max_energy": options.option("ENERGY", **_FRONT),
-    "max_power": options.option("POWER", **_FRONT),
-    "max_transitions": options.option("K", int, min=0, **_FRONT),
-    "max_share": options.option("DEVICE=SHARE", many=True, **_FRONT),
-}
-MAPPING = {"mapping": options.option("STRING", **_FRONT)}
-EXPONENTS = {"exponents": options.option("E,L", panel=_PANEL)}
-MAP = options.Command(
+_USUAL_DEVICES = ["npu,cpu,gpu", "npu,cpu", "npu,gpu", "cpu,gpu"]
+DEVICES = options.by_name("devices=LIST", autocompletion=lambda: _USUAL_DEVICES)
+_LIMITS = "dvfs max_latency=TIME max_energy=ENERGY max_power=POWER max_transitions max_share=DEVICE=SHARE"
+LIMITS = options.by_name(_LIMITS, _PANEL)
+MAPPING = options.by_name("mapping", _PANEL)
+EXPONENTS = options.by_name("exponents=E,L", _PANEL)
+MAP = Command(
     "npusim.api.planning:map",
     {
-        "minimise": options.option(),
+        **options.by_name("minimise granularity split"),
         **DEVICES,
-        "profiles": options.option("--profile FILE", Path, many=True, show_default=False),
-        "granularity": options.option(show_default=False),
+        "profiles": option("--profile FILE"),
         **MAPPING,
-        "split": options.option("N", int, min=2, max=16, show_default=False),
         **LIMITS,
         **EXPONENTS,
-        "method": options.option(**_FRONT),
-        "evaluations": options.option("N", min=1, panel=_PANEL),
-        "seed": options.option("N", min=0, panel=_PANEL),
+        **options.by_name("method evaluations seed", _PANEL),
         **options.WRITTEN,
     },
     fields=_PLACED,
@@ -256,30 +226,23 @@ _STORED = "Batches with stored hidden features"
 
 
 def _events(values: dict[str, Any]) -> None:
+    """Take a file of events in the place of a length.
+
+    Parameters
+    ----------
+    events : Path, optional
+        CSV with update, event, count instead of a generated stream.
+    """
     values["updates"] = values.pop("events") or values["updates"]
 
 
-STREAM = options.Command(
+STREAM = Command(
     "npusim.api.planning:stream",
     {
-        "updates": options.option("N", min=1, max=100_000),
-        "seed": options.option("N", min=0),
-        "mix": options.option("EVENT=W,..."),
-        "events": options.file_option(
-            "CSV with update, event, count instead of a generated stream.", panel=None
-        ),
-        "capacity": options.option("N", int, min=1, max=10**9),
-        "kept": options.option("N,N,..."),
-        "batch": options.option("N", int, min=1),
-        "accuracy": options.option(),
-        **options.DATA,
-        "inferences": options.option("K", min=1),
-        "rates": options.option("U,R", show_default=False),
-        "roots": options.option("N,N,...", panel=_STORED),
-        "stored": options.option("SHARE,...", panel=_STORED),
-        "age": options.option("N", int, min=0, panel=_STORED),
-        "renew": options.option("N", int, min=1, panel=_STORED),
-        "store": options.option("FILE", Path, panel=_STORED),
+        "updates": option("N", int, min=1, max=100_000),
+        **options.by_name("seed mix=EVENT=W,... events=FILE capacity kept=N,N,... batch accuracy data=DIR"),
+        **options.by_name("inferences rates=U,R"),
+        **options.by_name("roots=N,N,... stored=SHARE,... age renew store=FILE", _STORED),
         **options.WRITTEN,
     },
     fields=("soc", "techniques", "settings", "hint", "requests", "tiles"),
@@ -290,6 +253,13 @@ STREAM = options.Command(
 
 
 def _mix(values: dict[str, Any]) -> None:
+    """Simulate, and write the times of service of a single design.
+
+    Parameters
+    ----------
+    trace : Path, optional
+        Write the times of service as a trace for Perfetto.
+    """
     destination = Destination(values.pop("output"), values.pop("form"))
     trace = file_target(values.pop("trace"), "--trace", (".json",))
     quiet, values["over"] = values.pop("quiet"), parse_over(values["over"] or ())
@@ -308,28 +278,21 @@ def _mix(values: dict[str, Any]) -> None:
 
 
 _DESIGNS = "Several designs"
-MIX = options.Command(
+MIX = Command(
     "npusim.api.planning:mix",
     {
         "streams": options.argument(
             "STREAM...|FILE.yaml",
-            list[str],
+            many=True,
+            default=...,
             help="A scenario file, or streams such as yolov8n:30/s,deadline=33ms (docs/mix.md).",
         ),
-        "soc": options.option("NAME|FILE", autocompletion=options.complete_soc),
+        "soc": option("NAME|FILE", autocompletion=options.complete_soc),
         "settings": options.SETTINGS,
-        "scheduler": options.option("NAME"),
-        "duration": options.option("TIME"),
-        "requests": options.option("N", int, min=100, max=100_000_000),
-        "seed": options.option("N", int, min=0),
-        "find_rate": options.option("STREAM"),
-        "over": options.option("PATH=V1,V2,...", many=True, panel=_DESIGNS),
-        "changes": options.option(panel=_DESIGNS),
-        "placements": options.option(panel=_DESIGNS),
-        "minimise": options.option("LIST", panel=_DESIGNS),
-        "judged": options.option("STREAM", panel=_DESIGNS, show_default=False),
+        **options.by_name("scheduler duration=TIME requests seed find_rate=STREAM"),
+        **options.by_name("over=PATH=V1,V2,... changes placements minimise=LIST judged=STREAM", _DESIGNS),
         **options.QUIET,
-        "trace": options.file_option("Write the times of service as a trace for Perfetto.", "FILE.json"),
+        **options.by_name("trace=FILE.json", OUTPUT),
         **options.WRITTEN,
     },
     run=_mix,
@@ -348,9 +311,9 @@ def _show(values: dict[str, Any]) -> None:
     destination.write(difference, lambda: difference_page(difference, graphs))
 
 
-SHOW = options.Command(
-    "npusim.api.asking:show",
-    {"after": options.option("STACK", autocompletion=options.complete_stack), **options.WRITTEN},
+SHOW = Command(
+    "npusim.api.planning:show",
+    {"after": option("STACK", autocompletion=options.complete_stack), **options.WRITTEN},
     fields=("techniques", "settings", "shapes"),
     network=options.WORKLOAD,
     run=_show,

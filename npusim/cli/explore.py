@@ -12,7 +12,17 @@ import typer
 
 import npusim
 from npusim.api.exploring import READ_FILES, REPORTED, document_names, result_of
-from npusim.cli.options import CORES, FORM, QUIET, WRITTEN, Command, argument, completion, file_option, option
+from npusim.cli.options import (
+    CORES,
+    FORM,
+    QUIET,
+    WRITTEN,
+    Command,
+    argument,
+    by_name,
+    completion,
+    option,
+)
 from npusim.cli.output import RESULTS, Destination, Progress, say, write_html
 from npusim.errors import ConfigError, NpusimError
 
@@ -21,21 +31,17 @@ if TYPE_CHECKING:
 
 _SPACE = {"space": argument("SPACE", autocompletion=completion("npusim.explore.spaces:space_names"))}
 _DIRECTORY = {"directory": argument("DIR", Path)}
-_NEW_DIRECTORY = {"directory": option("--output -o DIR", Path, default=..., show_default=False)}
-_OBJECTIVES = {"minimise": option("METRICS"), "maximise": option("METRICS")}
-_RESUME = {"resume": option()}
+_NEW_DIRECTORY = {"directory": option("--output -o DIR", Path, default=...)}
+_OBJECTIVES = by_name("minimise=METRICS maximise=METRICS")
 
 SWEEP = Command(
     "npusim.explore.sweep:sweep",
     {
         **_SPACE,
         **_NEW_DIRECTORY,
-        "keep": option("all|pareto|top:N"),
-        **_RESUME,
-        "scheduler": option("tcp://HOST:PORT"),
+        **by_name("keep=all|pareto|top:N resume scheduler=tcp://HOST:PORT intervals"),
         **CORES,
-        "chunk": option("N", int, min=1),
-        "intervals": option("--intervals/--no-intervals", bool, show_default=False),
+        **by_name("chunk", min=1),
         **QUIET,
         **FORM,
     },
@@ -46,32 +52,9 @@ SWEEP = Command(
     rated=True,
 )
 
-
-def _pareto(values: dict[str, Any]) -> None:
-    output = values.pop("output")
-    destination = Destination(output, values.pop("form"))
-    front = npusim.pareto(**values)
-    destination.write(front)
-    if destination.is_html:
-        knee = front.knee["point"]
-        say(f"{output}: {front.front} points on the front of {front.points:,}; knee: point {knee}")
-
-
 PARETO = Command(
     "npusim.explore.fronts:pareto",
-    {
-        **_DIRECTORY,
-        **_OBJECTIVES,
-        "where": option("SQL"),
-        "tolerance": option("SHARE", min=0.0, max=1.0),
-        **FORM,
-        "output": file_option(
-            "An .html file gets the interactive page, a .json file the front as JSON.",
-            "--output -o FILE",
-            panel=None,
-        ),
-    },
-    run=_pareto,
+    {**_DIRECTORY, **_OBJECTIVES, **by_name("where=SQL"), **by_name("tolerance", min=0, max=1), **WRITTEN},
 )
 
 
@@ -89,22 +72,18 @@ def _query(values: dict[str, Any]) -> None:
     destination.write(Answer(rows=rows.to_pylist()), lambda: rows_page(rows, manifest.units))
 
 
-QUERY = Command(
-    "npusim.explore.query:query",
-    {**_DIRECTORY, "sql": argument("SQL"), **WRITTEN},
-    run=_query,
-)
+QUERY = Command("npusim.explore.query:query", {**_DIRECTORY, "sql": argument("SQL"), **WRITTEN}, run=_query)
 
 SEARCH = Command(
     "npusim.explore.search:search",
     {
         **_SPACE,
-        "budget": option("--budget -n N", int, min=1, max=100_000_000, show_default=False),
+        "budget": option("--budget -n N", min=1, max=100_000_000),
         **_NEW_DIRECTORY,
         **_OBJECTIVES,
-        "seed": option("S", min=0),
-        "population": option("P", int, min=4, max=100_000),
-        **_RESUME,
+        "seed": option(min=0),
+        "population": option(min=4, max=100_000),
+        **by_name("resume"),
         **CORES,
         **QUIET,
         **FORM,
@@ -116,7 +95,7 @@ SEARCH = Command(
 
 LIST = Command(
     "npusim.api.exploring:list",
-    {"catalogue": argument("WHAT", noun="catalogue"), **WRITTEN},
+    {"catalogue": argument("WHAT"), **WRITTEN},
     page="npusim.reporting.listing:listing_page",
 )
 
@@ -144,8 +123,6 @@ SCHEMA = Command(
 
 _WITHOUT_RESULT = ("learn", "report", "schema", "export")
 """Commands that make no document; the first never ends."""
-
-
 _MOST_RESULTS = 100
 """Results of one page."""
 
@@ -155,7 +132,7 @@ def _report(values: dict[str, Any]) -> None:
 
     runs, output = values["runs"], values["output"]
     destination = Destination(output, None)
-    if not destination.is_html:
+    if destination.form != "html":
         raise ConfigError(f"`{output.name}`", file="--output", allowed="a file that ends in .html")
     if len(runs) > min(len(set(runs)), _MOST_RESULTS):
         raise ConfigError(f"{len(runs)} results", file="RUN", allowed=f"at most {_MOST_RESULTS}, each once")
@@ -201,7 +178,7 @@ REPORT = Command(
     {
         "runs": argument("RUN...", many=True, default=...),
         "output": option("--output -o FILE", Path, default=...),
-        "title": option("TEXT"),
+        **by_name("title"),
     },
     run=_report,
 )
@@ -216,11 +193,8 @@ LEARN = Command(
     "npusim.api.exploring:learn",
     {
         "lesson": argument("[LESSON]"),
-        "lab": argument("[LAB]", Path),
-        "port": option("N", min=0, max=65535),
-        "data": option("DIR", Path),
-        "no_browser": option(),
-        "export": option("DIR", Path),
+        "lab": argument("[LAB]"),
+        **by_name("port data no_browser export"),
     },
     run=_learn,
 )

@@ -1,7 +1,8 @@
 """Commands as declarations: which call of `npusim.api` runs, and how its arguments are written.
 
-A command line option is a parameter of the call. Its name, default and help text come from the signature and
-the numpydoc docstring of the call, so each stands once; a `Row` adds flags, bounds, completion and panel. The
+A command line option is a parameter of the call. Its name, default, type, bounds and help text come from
+the signature and the numpydoc docstring of the call, so each stands once; a `Row` adds flags, completion and
+panel. What the command line alone has stands in the docstring of the function that runs the command. The
 options that say what is asked (network, SoC, techniques, settings, how it runs) are the fields of `Scenario`.
 """
 
@@ -32,10 +33,14 @@ MOST = 2**32 - 1
 """Bound of every number that has a lower one and states no upper one of its own."""
 RUN, OUTPUT = "How it runs", "Output"
 MODEL_FILES = (".yaml", ".yml", ".xml", ".onnx", ".csv", ".m")
+_EMPTY = inspect.Parameter.empty
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 _CHOICE = re.compile(r'"([^"]*)"')
 _ABSENT = re.compile(r"(?:^|\s+)None: (.+?)\.?$")
 """The last sentence of a parameter's text, which says what holds without it."""
+_BOUNDS = re.compile(r"(?:of at least|from) ([\d.]+)(?: to ([\d.,]*\d))?")
+"""Bounds in a parameter's type, as in ``int from 1 to 1,024`` or ``int of at least 1``."""
+_KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "Path": Path}
 _SWAPS: dict[str, Any] = {"all": True, "search": "search"}
 _SIZE = re.compile(r"[0-9]{1,12}")
 
@@ -45,16 +50,31 @@ class Described(NamedTuple):
 
     type: str = ""
     help: str = ""
-    default: Any = inspect.Parameter.empty
+    default: Any = _EMPTY
+
+    @property
+    def kind(self) -> Any:
+        """Type of the value of an option: text, unless the documented type is a number, a flag or a path."""
+        word = re.split(r"\W", self.type)[0]
+        return str if " or str" in self.type or isinstance(self.default, str) else _KINDS.get(word, str)
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """Bounds of the value by typer's names."""
+        found = _BOUNDS.search(self.type)
+        if found is None:
+            return {}
+        number = float if self.kind is float else int
+        return {"min": number(found[1]), "max": number(found[2].replace(",", "")) if found[2] else MOST}
 
 
 class Documentation(NamedTuple):
     """What a function or class says of itself."""
 
-    about: str
+    about: str = ""
     """Its docstring down to the first section."""
-    parameters: dict[str, Described]
-    command_lines: Sequence[str]
+    parameters: Mapping[str, Described] = {}
+    command_lines: Sequence[str] = ()
     """Lines of the section `Command lines`: examples for the help of a command."""
 
 
@@ -69,7 +89,7 @@ def option(
     is_argument: bool = False,
     many: bool = False,
     help: str | None = None,
-    default: Any = inspect.Parameter.empty,
+    default: Any = _EMPTY,
     choices: Sequence[str] = (),
     noun: str = "",
     panel: str | None = None,
@@ -82,11 +102,11 @@ def option(
     flags : str
         Names and metavar, such as ``--output -o FILE``; a metavar alone stands for ``--parameter METAVAR``.
     kind : type, optional
-        Type of the value; None: that of the default, or text.
+        Type of the value; None: what the docstring says, or the type of the default.
     is_argument : bool
         Whether it is an argument instead.
     many : bool
-        Whether it may be repeated.
+        Whether it may be repeated; so it is where its text says so, too.
     help : str, optional
         None: what the docstring of the call says.
     default : object
@@ -99,38 +119,49 @@ def option(
         Further settings of `typer.Option` or `typer.Argument`, such as bounds and completion.
     """
 
-    def information(name: str, described: Described) -> Any:
+    def row(name: str, described: Described) -> inspect.Parameter:
+        value = described.default if default is _EMPTY else default
         words = choices or (_CHOICE.findall(described.type) if described.type.startswith("{") else ())
+        of: Any = kind or described.kind
+        if of is str and value not in (None, (), _EMPTY, ...):
+            of = type(value)
+        if value is _EMPTY and not is_argument and described.type.endswith(("bool", "optional")):
+            value = False if of is bool else None
         text = described.help if help is None else help
+        repeats = many or "Repeatable" in text
         absent = _ABSENT.search(text)
         text = (text[: absent.start()] if absent else text).replace("[", "\\[")
         text += f" [dim]\\[default: {absent[1]}][/dim]" if absent else ""
+        further = described.bounds | settings
+        if "min" in further:
+            further = {"max": MOST} | further
         metavar = " ".join(word for word in flags.split() if word[0] != "-") or "|".join(words) or None
         names = [word for word in flags.split() if word[0] == "-"] or [f"--{name.replace('_', '-')}"]
-        further = settings | (_one_of(noun or f"value of {names[0]}", words) if words else {})
+        if of is bool and value is None:
+            names = [f"{names[0]}/--no-{names[0].removeprefix('--')}"]
+        if words:
+            further |= _one_of(noun or f"value of {names[0]}", words)
         if is_argument:
-            return typer.Argument(metavar=metavar, help=text, show_default=False, **further)
-        further = {"max": MOST} | further if "min" in further else further
-        return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **further)
-
-    def parameter(name: str, described: Described) -> inspect.Parameter:
-        value = described.default if default is inspect.Parameter.empty else default
-        value = inspect.Parameter.empty if value is ... else value
-        of: Any = kind or (str if value in (None, (), inspect.Parameter.empty) else type(value))
-        if many:
+            information: Any = typer.Argument(metavar=metavar, help=text, show_default=False, **further)
+        else:
+            information = typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **further)
+        if repeats:
             of, value = list[of], value or None
-        if value is None:
-            of = of | None
-        annotation: Any = Annotated[of, information(name, described)]
-        by_name = inspect.Parameter.KEYWORD_ONLY
-        return inspect.Parameter(name, by_name, default=value, annotation=annotation)
+        of = of | None if value is None else of
+        return inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=_EMPTY if value is ... else value,
+            annotation=Annotated[of, information],
+        )
 
-    return parameter
+    return row
 
 
-def file_option(help: str, flags: str = "FILE", **settings: Any) -> Row:
-    """Return the row of an option that names a file and is no argument of the call."""
-    return option(flags, Path, help=help, default=None, **{"panel": OUTPUT} | settings)
+def by_name(names: str, panel: str | None = None, **settings: Any) -> dict[str, Row]:
+    """Return options that the docstring says all of, by parameter: ``name`` or ``name=METAVAR``."""
+    pairs = (word.partition("=") for word in names.split())
+    return {name: option(metavar, panel=panel, **settings) for name, _, metavar in pairs}
 
 
 def argument(metavar: str, kind: Any = None, **settings: Any) -> Row:
@@ -144,35 +175,24 @@ def _one_of(kind: str, choices: Sequence[str]) -> dict[str, Any]:
             raise UnknownNameError(kind, value, choices)
         return value
 
-    return {"callback": check, "autocompletion": lambda: list(choices)}
+    return {"callback": check, "autocompletion": lambda: [*choices]}
 
 
 @dataclass(frozen=True)
 class Command:
     """A command: a call, how its parameters are written, and where its result goes."""
 
-    call: str
-    """The function that runs, as `module:name`."""
-    rows: Mapping[str, Row]
-    """Options and arguments by the name of the parameter, in the order of the help."""
-    fields: Sequence[str] = ()
-    """Options that are fields of `Scenario`, which the call takes as its first argument."""
-    described: str = ""
-    """A call whose docstring describes the parameters that `call` leaves out, as `module:name`."""
-    network: Row | None = None
-    """Argument for the network; None: `fields` that differ from their defaults are arguments of the call."""
-    positional: str = ""
-    """Argument whose values are the positional arguments of the call."""
-    page: str = ""
-    """Function that returns the terminal's page, as `module:name`; empty: that of the document's kind."""
-    page_argument: str = ""
-    """Option whose value the page takes as its second argument."""
-    counted: str | None = None
-    """What the progress of the call counts; None: it reports none."""
-    stops: str = ""
-    """What is said to the first Ctrl-C; empty: it ends the process at once."""
-    rated: bool = False
-    """Whether progress shows a rate."""
+    call: str  # the function that runs, as `module:name`
+    rows: Mapping[str, Row]  # options and arguments by the name of the parameter, in the order of the help
+    fields: Sequence[str] = ()  # options that are fields of `Scenario`, which the call takes first
+    described: str = ""  # a call whose docstring describes what `call` leaves out, as `module:name`
+    network: Row | None = None  # argument for the network; None: `fields` are arguments of the call
+    positional: str = ""  # argument whose values are the positional arguments of the call
+    page: str = ""  # function that returns the terminal's page, as `module:name`; empty: the document's own
+    page_argument: str = ""  # option whose value the page takes as its second argument
+    counted: str | None = None  # what the progress of the call counts; None: it reports none
+    stops: str = ""  # what is said to the first Ctrl-C; empty: it ends the process at once
+    rated: bool = False  # whether progress shows a rate
     adapt: Callable[[dict[str, Any]], object] = lambda values: None
     """Changes the values of options into arguments of the call, in place."""
     run: Callable[[dict[str, Any]], None] | None = None
@@ -181,10 +201,12 @@ class Command:
     def typer_command(self) -> tuple[Callable[..., None], str, str]:
         """Return the function that typer runs, its help and its epilog."""
         documentation = documented(self.call)
-        described = documented(self.described).parameters if self.described else {}
-        described = described | documentation.parameters
-        of_scenario = documented("npusim.scenario:Scenario").parameters if self.fields else {}
-        described |= {name: of_scenario[name] for name in self.fields}
+        described = dict(documented("npusim.scenario:Scenario").parameters) if self.fields else {}
+        fields = {name: described[name] for name in self.fields}
+        other = documented(self.described) if self.described else Documentation()
+        for said in (other, documentation, _said(self.run), _said(self.adapt)):
+            described |= said.parameters
+        described |= fields
         network = {} if self.network is None else {"network": self.network}
         rows = network | {name: SCENARIO[name] for name in self.fields} | dict(self.rows)
         parameters = [row(name, described.get(name, Described())) for name, row in rows.items()]
@@ -194,7 +216,7 @@ class Command:
 
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return invoke, documentation.about, _epilog(documentation.command_lines)
+        return invoke, documentation.about, epilog(documentation.command_lines)
 
     def app(self, name: str) -> typer.Typer:
         """Return the typer application of this command alone."""
@@ -244,15 +266,15 @@ def group(
     """Return the typer application of several commands below one name."""
     app = typer.Typer(rich_markup_mode="rich", add_completion=False, no_args_is_help=not is_single)
     for name, command in commands.items():
-        function, about, epilog = command.typer_command()
-        app.command(name=name, help=about, epilog=epilog)(function)
+        function, about, ending = command.typer_command()
+        app.command(name=name, help=about, epilog=ending)(function)
     if not is_single:
         lines = examples.strip().splitlines()
-        app.callback(help=help_text, epilog=_epilog(lines) if lines else epilog)(lambda: None)
+        app.callback(help=help_text, epilog=epilog(lines) if lines else ending)(lambda: None)
     return app
 
 
-def _epilog(lines: Sequence[str]) -> str:
+def epilog(lines: Sequence[str]) -> str:
     """Return the end of a help text: examples of command lines."""
     shown_lines = "".join(f"  {line}\n" for line in lines).replace("=[", "=\\[")
     return f"\n[dim]Examples[/dim]\n{shown_lines}" if lines else ""
@@ -265,26 +287,31 @@ def documented(call: str) -> Documentation:
     The source text is read, not imported: what a call needs takes long to import, and the help does not wait.
     """
     module, _, name = call.partition(":")
-    definition = _definition(module, name)
-    text = ast.get_docstring(definition) or ""
-    about, *titled = _SECTION.split(text)
-    sections = dict(zip(titled[::2], titled[1::2], strict=True))
-    defaults = dict(_defaults(definition))
-    parameters = {
-        name: Described(kind, about, defaults.get(name, inspect.Parameter.empty))
-        for name, kind, about in _parameters(sections.get("Parameters", ""))
-    }
-    command_lines = [line.strip() for line in sections.get("Command lines", "").strip().splitlines()]
-    return Documentation(about.strip(), parameters, command_lines)
-
-
-def _definition(module: str, name: str) -> Any:
-    """Return the syntax tree of a function, down to its docstring, or of a class; nothing else is parsed."""
+    # Only the function, down to its docstring, or the class is parsed.
     wanted = rf'^def {name}\b.*?""".*?"""|^class {name}\b.*?(?=^[^\s)]|\Z)'
     found = re.search(wanted, _source(module), re.MULTILINE | re.DOTALL)
     if found is None:
-        raise ConfigError(f"`{module}:{name}`", allowed="a function or class with source text")
-    return ast.parse(found[0]).body[0]
+        raise ConfigError(f"`{call}`", allowed="a function or class with source text")
+    definition: Any = ast.parse(found[0]).body[0]
+    return _sections(ast.get_docstring(definition) or "", dict(_defaults(definition)))
+
+
+def _said(function: Callable[..., Any] | None) -> Documentation:
+    return _sections(inspect.getdoc(function) or "", {})
+
+
+def _sections(text: str, defaults: Mapping[str, Any]) -> Documentation:
+    """Return the parts of a numpydoc docstring."""
+    about, *titled = _SECTION.split(text)
+    sections = dict(zip(titled[::2], titled[1::2], strict=True))
+    parameters = {}
+    for entry in re.split(r"\n(?=\S)", sections.get("Parameters", "").strip("\n")):
+        head, _, body = entry.partition("\n")
+        names, _, kind = head.partition(" : ")
+        for name in map(str.strip, names.split(",")):
+            parameters[name] = Described(kind, " ".join(body.split()), defaults.get(name, _EMPTY))
+    command_lines = [line.strip() for line in sections.get("Command lines", "").strip().splitlines()]
+    return Documentation(about.strip(), parameters, command_lines)
 
 
 @cache
@@ -303,20 +330,11 @@ def _defaults(definition: Any) -> Iterator[tuple[str, Any]]:
     else:
         own = definition.args
         named = [one.arg for one in own.args][len(own.args) - len(own.defaults) :]
-        pairs = [*zip(named, own.defaults, strict=True)]
-        pairs += zip([one.arg for one in own.kwonlyargs], own.kw_defaults, strict=True)
+        named += [one.arg for one in own.kwonlyargs]
+        pairs = [*zip(named, (*own.defaults, *own.kw_defaults), strict=True)]
     for name, value in pairs:
         if isinstance(value, ast.Constant | ast.Tuple | ast.UnaryOp):
             yield name, ast.literal_eval(value)
-
-
-def _parameters(section: str) -> Iterator[tuple[str, str, str]]:
-    """Yield name, type and text of each parameter of a numpydoc section."""
-    for entry in re.split(r"\n(?=\S)", section.strip("\n")):
-        head, _, body = entry.partition("\n")
-        names, _, kind = head.partition(" : ")
-        for name in names.split(", "):
-            yield name.strip(), kind, " ".join(body.split())
 
 
 def scenario_from(values: dict[str, Any], fields: Sequence[str]) -> Scenario:
@@ -343,6 +361,17 @@ def scenario_changes(values: dict[str, Any], fields: Sequence[str]) -> dict[str,
     return changes
 
 
+def each_once(pairs: Iterable[tuple[str, Any]], option: str, noun: str) -> dict[str, Any]:
+    """Return the values of an option by name; a `ConfigError` refuses a name a second time."""
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in values:
+            allowed = f"each {noun} once"
+            raise ConfigError(f"the {noun} {shown(name)} a second time", file=option, allowed=allowed)
+        values[name] = value
+    return values
+
+
 def parse_shapes(shapes: Sequence[str]) -> dict[str, list[int]]:
     """Return the shape of each input: ``x=[2708,1433]``; brackets and blanks are optional.
 
@@ -351,18 +380,17 @@ def parse_shapes(shapes: Sequence[str]) -> dict[str, list[int]]:
     ConfigError
         Where a text is no ``INPUT=[N,...]`` with whole numbers of at least 1, or names an input twice.
     """
-    parsed: dict[str, list[int]] = {}
-    for text in shapes:
+
+    def parsed(text: str) -> tuple[str, list[int]]:
         # The last `=`: names of inputs may hold one, shapes cannot.
         name, _, shape = (part.strip() for part in text.rpartition("="))
         sizes = [size.strip() for size in shape.strip("[]").split(",")]
         if not name or not all(_SIZE.fullmatch(size) and int(size) > 0 for size in sizes):
             allowed = "INPUT=[N,...] with whole numbers of at least 1, such as 'x=[2708,1433]'"
             raise ConfigError(f"`{text}`", file="--shape", allowed=allowed)
-        if name in parsed:
-            raise ConfigError(f"the input `{name}` a second time", file="--shape", allowed="each input once")
-        parsed[name] = [int(size) for size in sizes]
-    return parsed
+        return name, [int(size) for size in sizes]
+
+    return each_once(map(parsed, shapes), "--shape", "input")
 
 
 def use_cores(cores: int | None) -> None:
@@ -378,10 +406,7 @@ def use_cores(cores: int | None) -> None:
 
 def each_path_once(settings: list[str] | None) -> list[str] | None:
     """Return the settings of a command line; refuse two of one path."""
-    paths = [text.partition("=")[0].strip() for text in settings or ()]
-    for path in paths:
-        if paths.count(path) > 1:
-            raise ConfigError(f"the path {shown(path)} a second time", file="--set", allowed="each path once")
+    each_once(((text.partition("=")[0].strip(), text) for text in settings or ()), "--set", "path")
     return settings
 
 
@@ -428,18 +453,17 @@ def _files(incomplete: str, suffixes: Sequence[str]) -> list[str]:
     """Return files with these endings, and folders, that begin as written; none before the first letter."""
     if not incomplete or not suffixes:
         return []
-    folder = Path(incomplete if incomplete.endswith("/") else str(Path(incomplete).parent))
+    head, slash, start = incomplete.rpartition("/")
     try:
-        entries = sorted(folder.expanduser().iterdir())
+        entries = sorted(Path(head + slash or ".").expanduser().iterdir())
     except OSError:
         return []
-    prefix = incomplete[: incomplete.rfind("/") + 1]
-    names = [
-        prefix + entry.name + ("/" if entry.is_dir() else "")
+    return [
+        head + slash + entry.name + ("/" if entry.is_dir() else "")
         for entry in entries
-        if (entry.is_dir() or entry.suffix in suffixes) and not entry.name.startswith(".")
+        if (entry.is_dir() or entry.suffix in suffixes) and entry.name.startswith(start)
+        if not entry.name.startswith(".")
     ]
-    return _matching(names, incomplete)
 
 
 WORKLOAD = argument(
@@ -459,21 +483,20 @@ SCENARIO = {
     "soc": option("NAME|FILE", default=DEFAULT_SOC, autocompletion=complete_soc),
     "techniques": option("--techniques -t STACK", autocompletion=complete_stack),
     "settings": SETTINGS,
-    "shapes": option("--shape INPUT=[N,...]", many=True),
+    "shapes": option("--shape INPUT=[N,...]"),
     "hint": option(panel=RUN),
-    "requests": option("R", int, panel=RUN, min=1, max=100_000),
-    "tiles": option("T", int, panel=RUN, min=1),
+    "requests": option(panel=RUN, min=1, max=100_000),
+    "tiles": option(panel=RUN, min=1),
     "device": option("NAME", panel=RUN, autocompletion=lambda: ["auto", "npu", "cpu", "gpu"]),
-    "swap_operands": option(panel=RUN, default="none", choices=("none", "all", "search")),
-    "first": option("--first", bool, panel=RUN),
-    "mapping_objective": option(panel=RUN, default=None, choices=("latency", "energy", "edp")),
-    "mapping": option("FILE", Path, panel=RUN),
+    "swap_operands": option("", str, panel=RUN, default="none", choices=("none", "all", "search")),
+    "first": option("--first", panel=RUN),
+    "mapping_objective": option(panel=RUN, default=None),
+    "mapping": option("FILE", panel=RUN),
 }
 """Options that are fields of `Scenario`."""
 HOW = tuple(SCENARIO)
-ENGINE = {"engine": option(panel=RUN)}
-DATA = {"data": option("DIR", Path, show_default=False)}
-SEED = {"seed": option("N", panel=RUN, min=0)}
+ENGINE = by_name("engine", RUN)
+DATA = by_name("data=DIR", kind=Path)
 
 
 def form(help: str) -> dict[str, Row]:
@@ -482,11 +505,9 @@ def form(help: str) -> dict[str, Row]:
 
 
 FORM = form("Table to read, or one JSON document. None: table; json where -o ends in .json")
-WRITTEN = FORM | {
-    "output": file_option(
-        "Write to a file instead of the terminal; .html makes a page with pictures.", "--output -o FILE"
-    )
-}
+OUTPUT_FILE = option("--output -o FILE", Path, default=None, panel=OUTPUT)
+_ANYWHERE = "Write to a file instead of the terminal; .html makes a page with pictures."
+WRITTEN = FORM | {"output": option("--output -o FILE", Path, help=_ANYWHERE, default=None, panel=OUTPUT)}
 """Where every result can go."""
-QUIET = {"quiet": option("--quiet -q", help="No progress on standard error.", default=False)}
-CORES = {"cores": option("N", int, help="Cores to use. None: all", default=None, min=1)}
+QUIET = {"quiet": option("--quiet -q", bool, help="No progress on standard error.", default=False)}
+CORES = by_name("cores", kind=int, help="Cores to use. None: all", default=None, min=1)

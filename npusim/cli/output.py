@@ -85,7 +85,9 @@ RESULTS = ContextVar("RESULTS", default=None)
 HTML_ENDINGS = (".html", ".htm")
 _FILE_COLUMNS = 100
 """Width of a table in a file, where no terminal says how wide it is."""
-_TABLE_ENDINGS = ("", ".txt", ".log", ".md")
+_FORMS = dict.fromkeys(HTML_ENDINGS, "html") | {".json": "json", ".parquet": "parquet"}
+_FORMS |= dict.fromkeys(("", ".txt", ".log", ".md"), "table")
+"""Form of a result by the ending of its file."""
 
 
 class Destination:
@@ -108,13 +110,9 @@ class Destination:
 
     def __init__(self, path: Path | None, form: str | None) -> None:
         self.path = None if path is None or str(path) == "-" else path.expanduser()
-        ending = path.suffix if path is not None and form is None else ""
-        self.is_json = form == "json" or ending == ".json"
-        self.is_html = ending in HTML_ENDINGS
-        self.is_parquet = ending == ".parquet"
+        self.form = form or _FORMS.get("" if path is None else path.suffix, "")
         if self.path is not None:
-            known = (".json", ".parquet", *HTML_ENDINGS, *_TABLE_ENDINGS)
-            if form is None and self.path.suffix not in known and not self.path.is_dir():
+            if not self.form and not self.path.is_dir():
                 allowed = "a file that ends in .json, .html (page), .parquet or .txt (table), or --format"
                 raise ConfigError(f"`{self.path.name}`", file="--output", allowed=allowed)
             _refuse_used(self.path)
@@ -135,24 +133,22 @@ class Destination:
             results.append((document, page))
             if self.path is None:
                 return
-        if self.is_json:
+        if self.form == "json":
             self.write_json(document.to_json())
-            return
-        if self.is_parquet and self.path is not None:
+        elif self.form == "parquet" and self.path is not None:
             write_whole(self.path, document.to_parquet())
-            return
-        if self.is_html:
+        elif self.form == "html":
             write_page(self.path, document, page() if page else None)
-            return
-        from npusim.reporting.page import document_page
-        from npusim.reporting.pages import own_page, with_supplements
-
-        own = page() if page is not None else own_page(document) or document_page(document)
-        whole = with_supplements(own, document)
-        if self.path is None:
-            _print_page(whole)
         else:
-            self._write_text(_page_as_text(whole))
+            from npusim.reporting.page import document_page
+            from npusim.reporting.pages import own_page, with_supplements
+
+            own = page() if page is not None else own_page(document) or document_page(document)
+            whole = with_supplements(own, document)
+            if self.path is None:
+                _print_page(whole)
+            else:
+                self._write_text(_page_as_text(whole))
 
     def write_json(self, text: str) -> None:
         """Write JSON."""
@@ -254,10 +250,14 @@ class _Printable:
             yield Segment(text if control else printable(text), style, control)
 
 
-def _print_page(page: RenderableType) -> None:
+def _console(**settings: Any) -> Console:
     from rich.console import Console
 
-    console = Console(highlight=False, emoji=False, markup=False)
+    return Console(highlight=False, emoji=False, markup=False, **settings)
+
+
+def _print_page(page: RenderableType) -> None:
+    console = _console()
     with standard_output() as stream:
         if console.is_terminal:
             console.print(_Printable(page))
@@ -267,12 +267,8 @@ def _print_page(page: RenderableType) -> None:
 
 def _page_as_text(page: RenderableType, columns: int = _FILE_COLUMNS) -> str:
     """Return a page without colours and without blanks at the ends of lines."""
-    from rich.console import Console
-
     text = io.StringIO()
-    Console(file=text, width=columns, color_system=None, highlight=False, emoji=False, markup=False).print(
-        _Printable(page)
-    )
+    _console(file=text, width=columns, color_system=None).print(_Printable(page))
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 
@@ -315,8 +311,7 @@ class Progress:
         self.counted, self.rate = counted, rate
         self._lines = lines and not quiet
         self._bar: Any = _bar() if sys.stderr.isatty() and not quiet else None
-        self.total = 0.0
-        """The total of the last call."""
+        self.total = 0.0  # the total of the last call
         self._began = self._said = time.monotonic()
 
     def __enter__(self) -> Progress:
@@ -347,7 +342,6 @@ class Progress:
 
 
 def _bar() -> Any:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     return Progress(
@@ -355,7 +349,7 @@ def _bar() -> Any:
         TextColumn("{task.fields[count]}", markup=False),
         TimeRemainingColumn(),
         TextColumn("{task.description}", style="dim", markup=False),
-        console=Console(stderr=True, markup=False),
+        console=_console(stderr=True),
         transient=True,
     )
 

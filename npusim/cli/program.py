@@ -31,7 +31,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from npusim import __version__
-from npusim.cli.options import Command, documented, group
+from npusim.cli.options import Command, documented, epilog, group
 from npusim.cli.output import (
     COMMAND_LINE,
     OUTPUTS,
@@ -83,10 +83,10 @@ def command_app(name: str, *, is_listed: bool = False) -> typer.Typer:
 
     One that `is_listed` has its help, but no options: declaring those of all commands takes long.
     """
-    added = announced("npusim.commands")
     if name in _MODULE_OF:
-        declared = resolve_name(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}")
+        declared: Any = resolve_name(f"npusim.cli.{_MODULE_OF[name]}:{name.upper()}")
         return _application(name, declared, is_listed)
+    added = announced("npusim.commands")
     if name not in added:
         raise UnknownNameError("command", name, command_names())
     declared = load(added[name], "command")
@@ -97,12 +97,12 @@ def command_app(name: str, *, is_listed: bool = False) -> typer.Typer:
 def _application(name: str, declared: Any, is_listed: bool) -> typer.Typer:
     if isinstance(declared, typer.Typer):
         return declared
-    if is_listed:
-        about = documented(declared.call).about if isinstance(declared, Command) else declared[0]
-        app = typer.Typer(add_completion=False)
-        app.command(help=about)(lambda: None)
-        return app
-    return declared.app(name) if isinstance(declared, Command) else group(*declared)
+    if not is_listed:
+        return declared.app(name) if isinstance(declared, Command) else group(*declared)
+    app = typer.Typer(add_completion=False)
+    about = documented(declared.call).about if isinstance(declared, Command) else declared[0]
+    app.command(help=about)(lambda: None)
+    return app
 
 
 class LazyGroup(TyperGroup):
@@ -132,9 +132,10 @@ class LazyGroup(TyperGroup):
         command.name = cmd_name
         panels = (panel for panel, (_, names) in _PANELS.items() if cmd_name in names.split())
         command.rich_help_panel = next(panels, "Papers")
-        _refuse_odd_options(command)
-        if cmd_name not in _MODULE_OF:
-            _escape_wrong_markup(command)
+        for one in (command, *getattr(command, "commands", {}).values()):
+            _refuse_odd_options(one)
+            if cmd_name not in _MODULE_OF:
+                _escape_wrong_markup(one)
         return command
 
 
@@ -143,8 +144,6 @@ def _escape_wrong_markup(command: Any) -> None:
     from rich.errors import MarkupError
     from rich.markup import escape, render
 
-    for below in getattr(command, "commands", {}).values():
-        _escape_wrong_markup(below)
     for part in (command, *command.params):
         for name in ("help", "short_help", "epilog"):
             text = str(getattr(part, name, None) or "")
@@ -155,9 +154,7 @@ def _escape_wrong_markup(command: Any) -> None:
 
 
 def _refuse_odd_options(command: Any) -> None:
-    """Let a command, and those below it, refuse an empty option, and a second value where one is taken."""
-    for below in getattr(command, "commands", {}).values():
-        _refuse_odd_options(below)
+    """Let a command refuse an empty option, and a second value where one is taken."""
     make_parser = command.make_parser
 
     def make_strict_parser(ctx: typer.Context) -> Any:
@@ -166,13 +163,11 @@ def _refuse_odd_options(command: Any) -> None:
 
         def parse_once(args: list[str]) -> Any:
             values, rest, order = parse_args(args=args)
-            for one in order:
-                takes_value = one.param_type_name == "option" and not one.is_flag
-                name = max(one.opts, key=len)
-                if takes_value and not one.multiple and order.count(one) > 1:
+            for one in (one for one in order if one.param_type_name == "option" and not one.is_flag):
+                name, value = max(one.opts, key=len), values.get(one.name)
+                if not one.multiple and order.count(one) > 1:
                     raise ConfigError("a second value", file=name, allowed="one: it is not repeatable")
-                value = values.get(one.name)
-                for text in (value if isinstance(value, list | tuple) else [value]) if takes_value else ():
+                for text in value if isinstance(value, list | tuple) else [value]:
                     if text == "":
                         raise ConfigError("an empty value", file=name, allowed="a value, or no such option")
                     if "FILE" in (one.metavar or "") and str(text).endswith("/"):
@@ -187,17 +182,13 @@ def _refuse_odd_options(command: Any) -> None:
 
 def program() -> typer.Typer:
     """Return the whole program."""
+    examples = "whatif gcn-cora", "estimate gcn-cora --techniques stagr+quantgr", "COMMAND --help"
     app = typer.Typer(
         name="npusim",
         cls=LazyGroup,
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["--help", "-h"]},
-        epilog=(
-            "\n[dim]Examples[/dim]\n"
-            "  npusim whatif gcn-cora\n"
-            "  npusim estimate gcn-cora --techniques stagr+quantgr\n"
-            "  npusim COMMAND --help"
-        ),
+        epilog=epilog([f"npusim {words}" for words in examples]),
     )
     app.callback()(_root)
     return app
@@ -309,83 +300,59 @@ def _run_guarded(arguments: Sequence[str]) -> int:
         words = [*arguments] or ["--help"]
         status = command.main(args=words, prog_name="npusim", standalone_mode=False)
         if status == INTERRUPTED:
-            return _complain("interrupted", INTERRUPTED)
+            raise KeyboardInterrupt
         with standard_output():
             return BAD_INPUT if not arguments else status if isinstance(status, int) else 0
-    except NpusimError as error:
-        return _complain(str(error), error.exit_status)
-    except typer.TyperException as error:
-        return _complain(_usage_message(error), error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        return _complain("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        forget_output()
-        return PIPE_CLOSED
-    except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # typer and rich exit so when a pipe closes
+    except (BrokenPipeError, SystemExit) as error:
+        # typer and rich exit with a status of their own when a pipe closes
+        if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
             forget_output()
             return PIPE_CLOSED
-        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-    except OSError as error:
-        if error.filename is not None:
-            return _complain(f"{shown(str(error.filename))}: {error.strerror}", BAD_INPUT)
-        if error.errno != errno.ENOSPC:
-            return _complain_of_failure(error)
+        return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+    except BaseException as error:
+        message, status = _explained(error)
+        if _INTERRUPTION.came:  # whatever else failed by it
+            message, status = "interrupted", INTERRUPTED
+        if status == BUG:
+            traceback.print_exception(error)
+    message = "\n".join(line[:_LONGEST_LINE] for line in message.split("\n"))
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")
+    is_coloured = sys.stderr.isatty() and not plain
+    say(message, on_error=True, start="\033[1;31merror:\033[0m" if is_coloured else "error:")
+    return status
+
+
+def _explained(error: BaseException) -> tuple[str, int]:
+    """Return what went wrong, and the exit status."""
+    if isinstance(error, NpusimError):
+        return str(error), error.exit_status
+    if isinstance(error, typer.TyperException):
+        return _usage_message(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{shown(str(error.filename))}: {error.strerror}", BAD_INPUT
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         forget_output()
-        return _complain(f"cannot write: {error.strerror}", BAD_INPUT)
-    except ModuleNotFoundError as error:
-        return _complain_of_import(error)
-    except Exception as error:
-        return _complain_of_failure(error)
+        return f"cannot write: {error.strerror}", BAD_INPUT
+    library = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    for extra in (extra for extra, libraries in _EXTRAS.items() if library in libraries):
+        remedy = f'install it: pip install "npusim[{extra}]"'
+        return f"this needs {library}, which is not installed; {remedy}", BAD_INPUT
+    if isinstance(error, MemoryError) or _EXHAUSTED.search(str(error)):
+        return "not enough memory for this; ask for less, or give it more", BAD_INPUT
+    return "this is a bug in npusim; please report it with the text above", BUG
 
 
 def _usage_message(error: typer.TyperException) -> str:
     """Return what is wrong with the command line, what was meant, and where to read more."""
     message = error.format_message().rstrip(". ")
-    option, meant = getattr(error, "option_name", None), None
-    context = getattr(error, "ctx", None)
-    if option is not None and context is not None:
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if context is None:
+        return message
+    if option is not None:
         message = f"{context.command_path} has no option `{option}`"
         known = [name for parameter in context.command.params for name in parameter.opts if name[:1] == "-"]
         meant = nearest(option, known)
-    if meant:
-        message += f"; did you mean `{meant}`?"
-    return message + (f"\nSee `{context.command_path} --help`." if context is not None else "")
-
-
-def _complain_of_import(error: ModuleNotFoundError) -> int:
-    """Say how to install what an optional part of npusim needs; anything else that is missing is a bug."""
-    library = (error.name or "").partition(".")[0]
-    for extra, libraries in _EXTRAS.items():
-        if library in libraries:
-            remedy = f'install it: pip install "npusim[{extra}]"'
-            return _complain(f"this needs {library}, which is not installed; {remedy}", BAD_INPUT)
-    return _complain_of_bug()
-
-
-def _complain_of_failure(error: Exception) -> int:
-    """Tell a want of memory from a bug."""
-    if isinstance(error, MemoryError) or _EXHAUSTED.search(str(error)):
-        return _complain("not enough memory for this; ask for less, or give it more", BAD_INPUT)
-    return _complain_of_bug()
-
-
-def _complain_of_bug() -> int:
-    if not _INTERRUPTION.came:
-        traceback.print_exc()
-    return _complain("this is a bug in npusim; please report it with the text above", BUG)
-
-
-def _complain(message: str, status: int) -> int:
-    """Print a message on standard error and return the status."""
-    if _INTERRUPTION.came:  # whatever else failed by it
-        message, status = "interrupted", INTERRUPTED
-    message = "\n".join(line[:_LONGEST_LINE] for line in message.split("\n"))
-    start = "\033[1;31merror:\033[0m" if _coloured() else "error:"
-    say(message, on_error=True, start=start)
-    return status
-
-
-def _coloured() -> bool:
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")
-    return sys.stderr.isatty() and not plain
+        message += f"; did you mean `{meant}`?" if meant else ""
+    return f"{message}\nSee `{context.command_path} --help`."

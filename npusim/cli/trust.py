@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import typer
 
 import npusim
 from npusim.cli import options
+from npusim.cli.options import OUTPUT, RUN, Command, argument, option
 from npusim.cli.output import (
     HTML_ENDINGS,
     Destination,
@@ -24,7 +24,8 @@ from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError,
 from npusim.files import write_whole
 
 _CLASSES = ("NPU", "GPU", "CPU")
-_SUITE_NAMES = options.completion("npusim.validation.suite:suite_names")
+_MEASURED_SUITES = options.completion("npusim.measuring.suites:suite_names")
+_JUDGED_SUITES = options.completion("npusim.validation.suite:suite_names")
 _FROM, _WHAT, _FIT = "Files of other tools", "What is fitted", "How it is fitted"
 
 
@@ -36,15 +37,24 @@ class InterruptedMeasurementError(NpusimError):
 
 def _device(value: str | None) -> str | None:
     """Refuse what can be no device; OpenVINO says whether it is there."""
-    if value is None:
-        return None
-    if value.partition(".")[0].upper() not in _CLASSES:
+    if value is not None and value.partition(".")[0].upper() not in _CLASSES:
         raise UnknownNameError("value of --device", value, _CLASSES)
-    return value.upper()
+    return value and value.upper()
 
 
 def _measure(values: dict[str, Any]) -> None:
-    """Measure; write the file, if there is one, and show the table. JSON goes to one place only."""
+    """Measure; write the file, if there is one, and show the table. JSON goes to one place only.
+
+    Parameters
+    ----------
+    settings : sequence of str
+        Change a value of the workload (workload.hidden=128). Repeatable.
+    output : Path, optional
+        Write the measurement as JSON (`npusim schema measurement`), or as a page where it ends in .html; the
+        table is shown as well.
+    resume : bool
+        Continue an interrupted measurement in -o FILE.json, which is written after every 32 rows.
+    """
     from npusim.measuring.document import read_measurement
     from npusim.measuring.running import NothingMeasuredError
 
@@ -54,7 +64,7 @@ def _measure(values: dict[str, Any]) -> None:
     values |= options.scenario_changes(values, ("techniques", "shapes", "settings"))
     stop = Stopper("finishing this repetition")
     progress = Progress("rows", values.pop("quiet"))
-    kept = file.path if file.is_json and values["tool"] is None else None
+    kept = file.path if file.form == "json" and values["tool"] is None else None
     if values.pop("resume"):
         if kept is None:
             raise ConfigError("no file", file="--resume", allowed="with -o FILE.json, which is continued")
@@ -68,11 +78,9 @@ def _measure(values: dict[str, Any]) -> None:
         if stop.wanted:
             raise KeyboardInterrupt from None
         raise
-    if file.is_html:
+    if file.path is not None:
         file.write(result)
-    elif file.path is not None:
-        file.write_json(result.to_json())
-    if file.path is None or not terminal.is_json:
+    if file.path is None or terminal.form != "json":
         terminal.write(result)
     if not result.complete:
         where = (
@@ -82,45 +90,21 @@ def _measure(values: dict[str, Any]) -> None:
         raise InterruptedMeasurementError(f"interrupted; what was measured ({rows}) {where}")
 
 
-MEASURE = options.Command(
+MEASURE = Command(
     "npusim.api.trusting:measure",
     {
-        "network": options.argument("WORKLOAD", autocompletion=options.complete_workload),
-        "operators": options.option("--for"),
-        "compare": options.option("NETWORK", autocompletion=options.complete_workload),
-        "suite": options.option(
-            "NAME|FILE", autocompletion=options.completion("npusim.measuring.suites:suite_names")
-        ),
-        "device": options.option("NPU|GPU|CPU", callback=_device),
-        "settings": options.option(
-            "--set workload.KEY=VALUE",
-            many=True,
-            default=None,
-            help="Change a value of the workload (workload.hidden=128). Repeatable.",
-        ),
-        "hint": options.option(panel=options.RUN),
-        "requests": options.option("R", int, panel=options.RUN, min=1, max=1024),
-        "tiles": options.option("T", int, panel=options.RUN, min=1),
-        "precision": options.option(panel=options.RUN),
-        "seconds": options.option("S", float, panel=options.RUN, min=0.05, max=3600),
-        "hwinfo": options.option("FILE", Path, panel=options.RUN),
-        "processor_time": options.option(panel=options.RUN),
-        "soc": options.option("NAME|FILE", panel=options.OUTPUT, autocompletion=options.complete_soc),
-        "tool": options.option("--from", panel=_FROM),
-        "platform": options.option("NAME", panel=_FROM),
-        "model": options.option("FILE", panel=_FROM),
-        "output": options.file_option(
-            "Write the measurement as JSON (`npusim schema measurement`), or as a page where it ends in "
-            ".html; the table is shown as well.",
-            "--output -o FILE",
-        ),
-        "resume": options.option(
-            "--resume",
-            bool,
-            help="Continue an interrupted measurement in -o FILE.json, which is written after every 32 rows.",
-            default=False,
-            panel=options.OUTPUT,
-        ),
+        "network": argument("WORKLOAD", autocompletion=options.complete_workload),
+        "operators": option("--for"),
+        "compare": option("NETWORK", autocompletion=options.complete_workload),
+        "suite": option("NAME|FILE", autocompletion=_MEASURED_SUITES),
+        "device": option("NPU|GPU|CPU", callback=_device),
+        "settings": option("--set workload.KEY=VALUE", default=None),
+        **options.by_name("hint requests tiles precision seconds hwinfo=FILE processor_time", RUN),
+        "soc": option("NAME|FILE", panel=OUTPUT, autocompletion=options.complete_soc),
+        "tool": option("--from", panel=_FROM),
+        **options.by_name("platform=NAME model=FILE", _FROM),
+        "output": options.OUTPUT_FILE,
+        **options.by_name("resume", OUTPUT),
         **options.QUIET,
         **options.form("Table to read, or the JSON document, on the terminal. None: table"),
     },
@@ -130,6 +114,17 @@ MEASURE = options.Command(
 
 
 def _calibrate(values: dict[str, Any]) -> None:
+    """Fit, and write the data sheet and a page of the fit.
+
+    Parameters
+    ----------
+    more : Path, optional
+        Further files of measurements.
+    output : Path, optional
+        Write the fitted SoC: the file of SOC with other numbers.
+    report : Path, optional
+        Write a page with the fit before and after, what is left, and every number.
+    """
     from npusim.arch import soc_file
     from npusim.reporting.calibration import calibration_page
 
@@ -150,7 +145,7 @@ def _calibrate(values: dict[str, Any]) -> None:
         for file in (soc_file(values["soc"]), *files):
             if file.exists() and file.samefile(sheet):
                 raise FileError(str(sheet), "is what the fit starts from", "name another file for -o")
-    values["networks"] = _models(values["networks"] or ())
+    values["networks"] = dict(map(_model, values["networks"] or ()))
     values |= {"free": values["free"] or (), "hold": values["hold"] or ()}
     with Progress("", values.pop("quiet")) as progress:
         fitted = npusim.calibrate(measurements=files, progress=progress, **values)
@@ -162,43 +157,28 @@ def _calibrate(values: dict[str, Any]) -> None:
     destination.write(result, lambda: page)
 
 
-def _models(texts: Sequence[str]) -> dict[str, Path]:
-    """Return where model files lie, from ``NAME=FILE``; a bare FILE goes by its own name."""
-    files: dict[str, Path] = {}
-    for text in texts:
-        name, equals, place = text.partition("=")
-        path = Path(place if equals else text)
-        if not path.is_file():
-            raise FileError(str(path), "there is no such file", "give --model NAME=FILE")
-        files[name if equals else path.name] = path
-    return files
+def _model(text: str) -> tuple[str, Path]:
+    """Return the name of a model file and where it lies, from ``NAME=FILE`` or a bare FILE."""
+    name, equals, place = text.partition("=")
+    path = Path(place if equals else text)
+    if not path.is_file():
+        raise FileError(str(path), "there is no such file", "give --model NAME=FILE")
+    return name if equals else path.name, path
 
 
-CALIBRATE = options.Command(
+CALIBRATE = Command(
     "npusim.calibration.device:calibrate",
     {
-        "soc": options.argument("SOC", autocompletion=options.complete_soc),
-        "more": options.argument(
-            "[FILE]...", Path, many=True, help="Further files of measurements.", default=None
-        ),
-        "measurements": options.option(
-            "--measurements -m FILE", Path, many=True, default=None, show_default=False
-        ),
-        "output": options.file_option(
-            "Write the fitted SoC: the file of SOC with other numbers.", "--output -o FILE.yaml"
-        ),
-        "report": options.file_option(
-            "Write a page with the fit before and after, what is left, and every number.", "FILE.html"
-        ),
-        "name": options.option("NAME", panel=options.OUTPUT),
-        "free": options.option("PATH", many=True, panel=_WHAT),
-        "hold": options.option("PATH", many=True, panel=_WHAT),
-        "fit_networks": options.option(panel=_WHAT),
-        "keep_unsteady": options.option("--unsteady", panel=_WHAT),
-        "networks": options.option("--model NAME=FILE", many=True, panel=_WHAT),
-        "force_soc": options.option(panel=_WHAT),
-        "folds": options.option("K", panel=_FIT, min=2),
-        "seed": options.option("N", panel=_FIT, min=0),
+        "soc": argument("SOC", autocompletion=options.complete_soc),
+        "more": argument("[FILE]...", many=True, default=None),
+        "measurements": option("--measurements -m FILE", Path, many=True, default=None),
+        "output": options.OUTPUT_FILE,
+        **options.by_name("report=FILE.html name", OUTPUT),
+        **options.by_name("free=PATH hold=PATH fit_networks force_soc", _WHAT),
+        "keep_unsteady": option("--unsteady", panel=_WHAT),
+        "networks": option("--model NAME=FILE", panel=_WHAT),
+        **options.by_name("folds", _FIT, min=2),
+        **options.by_name("seed", _FIT, min=0),
         **options.QUIET,
         **options.FORM,
     },
@@ -207,6 +187,13 @@ CALIBRATE = options.Command(
 
 
 def _validate(values: dict[str, Any]) -> None:
+    """Judge suites, and show them.
+
+    Parameters
+    ----------
+    html : Path, optional
+        Also write scatter plots and residuals as one HTML file.
+    """
     from npusim.api.validating import judged, validation_of
     from npusim.reporting.validation import unmeasured_page, validation_page
 
@@ -227,30 +214,22 @@ def _validate(values: dict[str, Any]) -> None:
         raise typer.Exit(1)
 
 
-VALIDATE = options.Command(
+VALIDATE = Command(
     "npusim.api.validating:validate",
     {
-        "suites": options.argument("[SUITE]...", many=True, autocompletion=_SUITE_NAMES),
-        "figures": options.option("FILE", Path),
-        "html": options.file_option("Also write scatter plots and residuals as one HTML file.", panel=None),
-        "cross_validate": options.option(),
-        "leave_class_out": options.option(),
-        "parameters": options.option(),
-        **options.DATA,
+        "suites": argument("[SUITE]...", many=True, autocompletion=_JUDGED_SUITES),
+        **options.by_name("figures=FILE html=FILE cross_validate leave_class_out parameters data=DIR"),
         **options.WRITTEN,
     },
     run=_validate,
 )
 
-ACCURACY = options.Command(
+ACCURACY = Command(
     "npusim.api.trusting:accuracy",
     {
-        "network": options.argument("WORKLOAD...", many=True, autocompletion=options.complete_gnn),
-        "techniques": options.option("--techniques -t STACK", autocompletion=options.complete_stacks),
-        **options.DATA,
-        "seeds": options.option("LIST"),
-        "batch": options.option("N", int, min=1, max=10**9),
-        "retrain": options.option(),
+        "network": argument("WORKLOAD...", many=True, autocompletion=options.complete_gnn),
+        "techniques": option("--techniques -t STACK", autocompletion=options.complete_stacks),
+        **options.by_name("data=DIR seeds=LIST batch retrain"),
         **options.WRITTEN,
     },
     fields=("settings",),
@@ -275,20 +254,9 @@ def _trace(values: dict[str, Any]) -> None:
         raise typer.Exit(1)
 
 
-TRACE = (
-    "Compare time lines, measured or simulated.",
-    {
-        "diff": options.Command(
-            "npusim.api.trusting:trace",
-            {
-                "first": options.argument("FIRST", Path),
-                "second": options.argument("SECOND", Path),
-                **options.WRITTEN,
-            },
-            run=_trace,
-        )
-    },
-)
+_TRACES = {"first": argument("FIRST", Path), "second": argument("SECOND", Path), **options.WRITTEN}
+_DIFF = Command("npusim.api.trusting:trace", _TRACES, run=_trace)
+TRACE = ("Compare time lines, measured or simulated.", {"diff": _DIFF})
 
 
 def _export(values: dict[str, Any]) -> None:
@@ -305,13 +273,12 @@ def _export(values: dict[str, Any]) -> None:
         )
 
 
-EXPORT = options.Command(
+EXPORT = Command(
     "npusim.api.trusting:export",
     {
         "network": options.GNN,
-        "output": options.option("--output -o FILE", Path, show_default=False),
-        **options.DATA,
-        "weights": options.option("FILE", Path),
+        "output": option("--output -o FILE", Path),
+        **options.by_name("data=DIR weights=FILE"),
     },
     fields=("techniques", "settings"),
     run=_export,
@@ -319,7 +286,13 @@ EXPORT = options.Command(
 
 
 def _soc(values: dict[str, Any]) -> None:
-    """Write the sheet, and say what it could not; without a file, write the sheet alone."""
+    """Write the sheet, and say what it could not; without a file, write the sheet alone.
+
+    Parameters
+    ----------
+    output : Path, optional
+        Write the data sheet to a file, and what it could not say to the terminal.
+    """
     target = file_target(values["output"], "--output", (".yaml", ".yml"))
     text = npusim.soc(values["files"])
     if target is None:
@@ -329,19 +302,6 @@ def _soc(values: dict[str, Any]) -> None:
     say(f"{target}: a data sheet\n" + "\n".join(text.partition("\nschema")[0].splitlines()))
 
 
-SOC = (
-    "Bring machines of other tools in.",
-    {
-        "import": options.Command(
-            "npusim.api.trusting:soc",
-            {
-                "files": options.argument("FILE [MAPPING]", Path, many=True),
-                "output": options.file_option(
-                    "Write the data sheet to a file, and what it could not say to the terminal.",
-                    "--output -o FILE.yaml",
-                ),
-            },
-            run=_soc,
-        )
-    },
-)
+_FILES = {"files": argument("FILE [MAPPING]", Path, many=True), "output": options.OUTPUT_FILE}
+_IMPORT = Command("npusim.api.trusting:soc", _FILES, run=_soc)
+SOC = ("Bring machines of other tools in.", {"import": _IMPORT})

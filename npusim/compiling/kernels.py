@@ -28,7 +28,7 @@ from glob import escape
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FunctionType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, TypeVar, cast
 from zipfile import ZipFile
 
@@ -321,13 +321,16 @@ _PLAIN: dict[str, dict[str, Any]] = {}
 
 
 def _plain_names(module: str) -> dict[str, Any]:
-    """Return the names of a module, with kernels as plain Python."""
+    """Return the names of a module, with kernels as plain Python, also those of modules of the cost model."""
     names = _PLAIN.get(module)
     if names is None:
         names = _PLAIN[module] = dict(vars(sys.modules[module]))
         for name, value in list(names.items()):
             if isinstance(value, Kernel) and not value.is_long:
                 names[name] = value.plain
+            elif isinstance(value, ModuleType) and value.__name__.startswith("npusim.cost."):
+                names[name] = ModuleType(name)  # Python calls functions of modules faster than of objects
+                vars(names[name]).update(_plain_names(value.__name__))
     return names
 
 

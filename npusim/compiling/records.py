@@ -13,7 +13,7 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Callable, Mapping
 from functools import cache
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -125,17 +125,6 @@ def _number(section: Any, name: str) -> Any:
     return Annotated[float, next(kinds, ""), _Number(section, name)]
 
 
-def columns_of(section: type[BaseModel], prefix: str, *but: str) -> Callable[[_Record], _Record]:
-    """Declare a column, its name after a prefix, for each number of a section of the data sheet."""
-
-    def declare(record: _Record) -> _Record:
-        names = [name for name in section.model_fields if name not in but]
-        record.__annotations__.update({prefix + name: _number(section, name) for name in names})
-        return record
-
-    return declare
-
-
 def columns_at(sheet: type[BaseModel], paths: Mapping[str, str]) -> Callable[[_Record], _Record]:
     """Declare columns, each with the number at a dotted path of a data sheet (`fill_at`)."""
 
@@ -154,7 +143,9 @@ def columns_at(sheet: type[BaseModel], paths: Mapping[str, str]) -> Callable[[_R
 def fill_at(row: Any, paths: Mapping[str, str], sheet: BaseModel) -> None:
     """Fill columns with the numbers at dotted paths of a data sheet; a missing number changes nothing."""
     for column, path in paths.items():
-        number = attrgetter(path)(sheet)
+        number: Any = sheet
+        for name in path.split("."):
+            number = getattr(number, name, None)
         if number is not None:
             row[column] = number
 

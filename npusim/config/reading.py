@@ -87,36 +87,25 @@ class ParsedFile:
 
 
 def merge_files(base: ParsedFile, change: ParsedFile) -> ParsedFile:
-    """Return a file with the changes of another one.
+    """Return a file with the changes of another one, as `merged` has them."""
+    files = {path: base.files.get(path, base.name) for path in base.lines if path not in change.lines}
+    return ParsedFile(change.name, merged(base.data, change.data), base.lines | change.lines, files)
 
-    Mappings are merged key by key. A number (a mapping with `value`) is replaced as a whole, with its source
-    and uncertainty; null removes a key of the base.
+
+def merged(base: Any, change: Any) -> Any:
+    """Return data with changes, mappings key by key.
+
+    A number (a mapping with `value`) is replaced as a whole, with its source and uncertainty; null removes a
+    key of the base.
     """
-    lines, files = dict(base.lines), {path: base.files.get(path, base.name) for path in base.lines}
-    data = _merged(base.data, change, change.data, (), lines, files)
-    lines[()] = change.lines.get((), 1)
-    files.pop((), None)
-    return ParsedFile(change.name, data, lines, files)
-
-
-def _merged(
-    below: Any, change: ParsedFile, above: Any, path: Key, lines: dict[Key, int], files: dict[Key, str]
-) -> Any:
-    sections = [isinstance(part, dict) and "value" not in part for part in (below, above)]
-    if all(sections):
-        data = dict(below)
-        for key, value in above.items():
-            inner = (*path, key)
-            if value is None and key in data:
-                del data[key]
-            else:
-                data[key] = _merged(data.get(key), change, value, inner, lines, files)
-        return data
-    for old in [known for known in lines if known[: len(path)] == path]:
-        del lines[old]
-        files.pop(old, None)
-    lines.update({at: line for at, line in change.lines.items() if at[: len(path)] == path})
-    return above
+    if not all(isinstance(part, dict) and "value" not in part for part in (base, change)):
+        return change
+    data = dict(base)
+    for key, value in change.items():
+        data[key] = merged(data.get(key), value)
+        if value is None and key in base:
+            del data[key]
+    return data
 
 
 def read_yaml(path: Path) -> ParsedFile:

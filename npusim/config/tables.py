@@ -3,8 +3,9 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,113 +26,72 @@ def most_of(name: str) -> float:
 
 @dataclass(frozen=True)
 class Column:
-    """A column, by its name in the header: any text, unless a subclass restricts it."""
+    """A column, by its name in the header."""
 
     name: str
-
-    @property
-    def allowed(self) -> str:
-        """Text that says what it may hold."""
-        return "any text"
-
-    def value(self, text: str) -> float | str | None:
-        """Return the value of a text; None if it is not allowed."""
-        return text
+    allowed: str
+    """Text that says what it may hold."""
+    value: Callable[[str], float | str | None]
+    """Returns the value of a text; None if it is not allowed."""
+    choices: Sequence[str] = ()
 
 
-class Text(Column):
-    """Any text, also an empty one."""
+def Text(name: str) -> Column:
+    """Return a column of any text, also an empty one."""
+    return Column(name, "any text", lambda text: text)
 
 
-class Word(Column):
-    """Any text but an empty one."""
-
-    @property
-    def allowed(self) -> str:
-        """Text that says what it may hold."""
-        return "a text"
-
-    def value(self, text: str) -> str | None:
-        """Return the text; None if it is empty."""
-        return text or None
+def Word(name: str) -> Column:
+    """Return a column of any text but an empty one."""
+    return Column(name, "a text", lambda text: text or None)
 
 
-@dataclass(frozen=True)
-class Choice(Column):
-    """One of a few words."""
-
-    choices: Sequence[str]
-
-    @property
-    def allowed(self) -> str:
-        """Text that says what it may hold."""
-        return f"one of {', '.join(self.choices)}"
-
-    def value(self, text: str) -> str | None:
-        """Return the word; None if it is not one of them."""
-        return text if text in self.choices else None
+def Choice(name: str, choices: Sequence[str]) -> Column:
+    """Return a column of one of a few words."""
+    allowed = f"one of {', '.join(choices)}"
+    return Column(name, allowed, lambda text: text if text in choices else None, choices)
 
 
-@dataclass(frozen=True)
 class Number(Column):
-    """A finite number between bounds."""
+    """A column of finite numbers between bounds; NaN for nothing, where `optional`."""
 
-    least: float = 0.0
-    above: bool = True
-    """Whether `least` itself is excluded."""
-    most: float = MOST_NUMBER
-    whole: bool = False
+    value: Callable[[str], float | None]
 
-    @property
-    def allowed(self) -> str:
-        """Text that says what it may hold."""
-        kind = "a whole number" if self.whole else "a number"
-        bound = f"above {self.least:g}" if self.above else f"of at least {self.least:g}"
-        most = min(self.most, most_of(self.name))
-        return f"{kind} {bound}" + (f" and at most {most:g}" if most < MOST_NUMBER else "")
+    def __init__(
+        self,
+        name: str,
+        least: float = 0.0,
+        above: bool = True,
+        most: float = MOST_NUMBER,
+        whole: bool = False,
+        optional: bool = False,
+    ) -> None:
+        most = min(most, most_of(name))
+        allowed = f"a {'whole number' if whole else 'number'} {'above' if above else 'of at least'} {least:g}"
+        allowed += f" and at most {most:g}" if most < MOST_NUMBER else ""
 
-    def value(self, text: str) -> float | None:
-        """Return the number; None if it is out of bounds."""
-        if not _NUMBER.fullmatch(text):
-            return None
-        number = float(text)
-        low = number > self.least if self.above else number >= self.least
-        fits = low and number <= min(self.most, most_of(self.name))
-        return number if fits and (not self.whole or number.is_integer()) else None
+        def value(text: str) -> float | None:
+            if not text and optional:
+                return float("nan")
+            number = float(text) if _NUMBER.fullmatch(text) else float("nan")
+            fits = least <= number <= most and not (above and number == least)
+            return number if fits and (not whole or number.is_integer()) else None
 
-
-class MaybeNumber(Number):
-    """A number, or nothing: NaN."""
-
-    @property
-    def allowed(self) -> str:
-        """Values that the column takes."""
-        return f"{super().allowed}, or nothing"
-
-    def value(self, text: str) -> float | None:
-        """Return the number, NaN for an empty text, or None."""
-        return super().value(text) if text else float("nan")
+        super().__init__(name, allowed + (", or nothing" if optional else ""), value)
 
 
-@dataclass(frozen=True)
-class Pair(Column):
-    """Whole numbers with a sign between them: a kernel as `3x5`, padding as `1-0-1-1`."""
+MaybeNumber = partial(Number, optional=True)
 
-    parts: int
-    sign: str
-    least: int = 1
 
-    @property
-    def allowed(self) -> str:
-        """Text that says what it may hold."""
-        return self.sign.join("N" * self.parts) + f" with whole numbers of at least {self.least}"
+def Pair(name: str, parts: int, sign: str, least: int = 1) -> Column:
+    """Return a column of whole numbers with a sign between them: a kernel as `3x5`, padding as `1-0-1-1`."""
 
-    def value(self, text: str) -> str | None:
-        """Return the text; None if it is not well formed."""
-        numbers = text.split(self.sign)
-        if len(numbers) != self.parts or not all(re.fullmatch("[0-9]{1,6}", number) for number in numbers):
-            return None
-        return text if all(int(number) >= self.least for number in numbers) else None
+    def value(text: str) -> str | None:
+        numbers = text.split(sign)
+        are_whole = len(numbers) == parts and all(re.fullmatch("[0-9]{1,6}", number) for number in numbers)
+        return text if are_whole and all(int(number) >= least for number in numbers) else None
+
+    return Column(name, f"{sign.join('N' * parts)} with whole numbers of at least {least}", value)
 
 
 @dataclass(frozen=True)
@@ -171,7 +131,7 @@ def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -
             raise ConfigError(f"{len(record)} fields", file=file, line=line, allowed=allowed)
         lines.append(line)
         for into, column, place in zip(values, columns, places, strict=True):
-            into.append(_value(column, record[place].strip(), file, line))
+            into.append(value_of(column, record[place].strip(), file, line))
     if not lines:
         raise ConfigError("no rows below the header", file=file, line=1, allowed="at least one row")
     skipped = tuple(sorted(set(header) - {column.name for column in columns}))
@@ -206,11 +166,12 @@ def _header(columns: Sequence[Column]) -> str:
     return f"a table with the columns {', '.join(column.name for column in columns)}"
 
 
-def _value(column: Column, text: str, file: str, line: int) -> float | str:
+def value_of(column: Column, text: str, file: str, line: int | None) -> float | str:
+    """Return the value of a text in a column; a `ConfigError` names the place of one that is not allowed."""
     value = column.value(text)
     if value is None:
         found = shown(text) if text else "nothing"
-        meant = nearest(text, column.choices) if isinstance(column, Choice) else None
+        meant = nearest(text, column.choices) if column.choices else None
         raise ConfigError(
             found, file=file, line=line, key=column.name, allowed=column.allowed, suggestion=meant
         )

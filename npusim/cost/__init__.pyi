@@ -19,7 +19,6 @@ from npusim.cost.batch.incumbents import incumbents_of as incumbents_of
 from npusim.cost.batch.nests import Nest as Nest
 from npusim.cost.batch.nests import least_sram_bytes as least_sram_bytes
 from npusim.cost.batch.nests import nest_of as nest_of
-from npusim.cost.batch.nests import with_nests as with_nests
 from npusim.cost.lowering.bands import band_bytes as band_bytes
 from npusim.cost.lowering.execution import Execution as Execution
 from npusim.cost.lowering.execution import execution_of as execution_of
@@ -93,7 +92,6 @@ from npusim.cost.units.hosts import cost_host as cost_host
 from npusim.cost.units.hosts import host_waits_s as host_waits_s
 from npusim.cost.units.hosts import scattered_writes as scattered_writes
 from npusim.cost.units.levels import shared_bytes_per_s as shared_bytes_per_s
-from npusim.cost.units.needs import halo_factor as halo_factor
 from npusim.cost.units.rates import BLOCK as BLOCK
 from npusim.cost.units.rates import CMX2CMX as CMX2CMX
 from npusim.cost.units.rates import CMX2DDR as CMX2DDR
@@ -103,3 +101,4 @@ from npusim.cost.units.rates import dma_bytes_per_s as dma_bytes_per_s
 from npusim.cost.units.rates import dma_latency_s as dma_latency_s
 from npusim.cost.units.rates import dma_transfer_s as dma_transfer_s
 from npusim.cost.units.rates import sram_copy_s as sram_copy_s
+from npusim.cost.units.resources import halo_factor as halo_factor

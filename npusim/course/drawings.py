@@ -19,10 +19,9 @@ from npusim.engines import Estimate
 from npusim.engines.timeline import TaskKind, Timeline
 from npusim.errors import FileError
 from npusim.gnn_models.planetoid import read_planetoid
-from npusim.reporting.alternative import figure_text
 from npusim.reporting.charts import line_figure
-from npusim.reporting.html import COLOURS, DASHES, GREY, HATCHING, amount_axis, log_axis
-from npusim.reporting.page import summed
+from npusim.reporting.html import COLOURS, DASHES, GREY, HATCHING, amount_axis, figure_text, log_axis
+from npusim.reporting.tables import summed
 
 UNIT_NAMES = {"npu.dpu": "MAC grid", "npu.dsp": "DSPs", "npu.dma": "DMA", "cpu": "CPU", "gpu": "GPU"}
 LAUNCH_COLOUR = {"launch": GREY}
@@ -65,7 +64,6 @@ def stacked(
     title: str,
     unit: str,
     colours: Mapping[str, str] | None = None,
-    base: Sequence[float] | None = None,
 ) -> go.Figure:
     """Return horizontal bars below their names, each cut into parts.
 
@@ -77,16 +75,13 @@ def stacked(
         What the axis of amounts says.
     colours : mapping of str to str, optional
         Colour of a part; the others take the next colour. Hatching tells parts apart, too.
-    base : sequence of float, optional
-        Where each bar begins, as in a waterfall; None: at 0, the parts of a bar one after the other.
     """
     figure = go.Figure()
     for number, name in enumerate(dict.fromkeys(name for parts in bars.values() for name in parts)):
-        pattern = {"shape": HATCHING[number % len(HATCHING)], "fgcolor": "#ffffff", "size": 6}
+        pattern = {"shape": list(HATCHING)[number % len(HATCHING)], "fgcolor": "#ffffff", "size": 6}
         figure.add_bar(
             y=list(range(len(bars))),
             x=[parts.get(name) for parts in bars.values()],
-            base=None if base is None else list(base),
             name=UNIT_NAMES.get(name, name),
             orientation="h",
             marker={
@@ -99,7 +94,7 @@ def stacked(
     for number, row in enumerate(bars):
         figure.add_annotation(text=escape(row), y=number - _BAR / 2, **place)
     return figure.update_layout(
-        barmode="stack" if base is None else "overlay",
+        barmode="stack",
         xaxis=amount_axis(title, unit),
         yaxis={"range": [len(bars) - 0.5, -0.9], "visible": False},
         legend={"traceorder": "normal"},

@@ -14,20 +14,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from npusim.course import pages
 from npusim.course.catalogue import LessonPage, lessons
 from npusim.course.lesson import Picture
-from npusim.course.pages import (
-    Places,
-    lesson_data,
-    lesson_document,
-    libraries,
-    list_document,
-    packed,
-    picture_data,
-    shown_at,
-    thumbs,
-    values_at,
-)
 from npusim.files import write_whole
 
 MOST_POSITIONS = 1000
@@ -52,29 +41,29 @@ def export_lessons(folder: Path, names: Sequence[str], tell: Callable[[str], Non
         tell(f"{folder / name}: {len(content.encode()) / 1e6:.2f} MB")
 
     folder.mkdir(parents=True, exist_ok=True)
-    write("library.js", f'globalThis.npusimLibrary = "{packed(libraries())}";\n')
+    write("library.js", f'globalThis.npusimLibrary = "{pages.packed(pages.libraries())}";\n')
     for page in lessons():
         if not names or page.name in names:
             data = with_first(page)
             others = other_positions(page, data["pool"])
-            write(_address(page.name), lesson_document(page, _address, data, "library.js", others))
+            write(_address(page.name), pages.lesson_document(page, _address, data, "library.js", others))
     listed = [page for page in lessons() if (folder / _address(page.name)).is_file()]
-    write(_address(""), list_document(listed, _address))
+    write(_address(""), pages.list_document(listed, _address))
 
 
 def _address(name: str) -> str:
     return f"{name or 'index'}.html"
 
 
-def positions(picture: Picture) -> Iterator[Places]:
+def positions(picture: Picture) -> Iterator[pages.Places]:
     """Yield the positions that a static page has; the first of two ends is not beyond the second."""
-    thumbs_of = [(slider, place) for slider in picture.sliders.values() for place in thumbs(slider)]
+    thumbs_of = [(slider, place) for slider in picture.sliders.values() for place in pages.thumbs(slider)]
     lines: list[list[Sequence[int]]] = [[range(len(slider.values)) for slider, _ in thumbs_of]]
     if prod(map(len, lines[0])) > MOST_POSITIONS:
         start = [[place] for _, place in thumbs_of]
         lines = [[*start[:i], stops, *start[i + 1 :]] for i, stops in enumerate(lines[0])]
     for places in dict.fromkeys(each for line in lines for each in product(*line)):
-        values = values_at(picture, places).values()
+        values = pages.values_at(picture, places).values()
         if all(value[0] <= value[1] for value in values if isinstance(value, tuple)):
             yield places
 
@@ -83,10 +72,10 @@ def with_first(page: LessonPage) -> dict[str, Any]:
     """Return the data of a lesson with the first position of each picture; `pool` has each value once."""
     pool: dict[str, int] = {}
     pictures = [
-        {**picture_data(each), "at": _encoded(each, [_first(each)], pool)}
+        {**pages.picture_data(each), "at": _encoded(each, [_first(each)], pool)}
         for each in import_module(page.module).LESSON.pictures
     ]
-    return {**lesson_data(page), "pictures": pictures, "pool": [json.loads(text) for text in pool]}
+    return {**pages.lesson_data(page), "pictures": pictures, "pool": [json.loads(text) for text in pool]}
 
 
 def other_positions(page: LessonPage, values: Sequence[Any]) -> dict[str, Any]:
@@ -99,11 +88,11 @@ def other_positions(page: LessonPage, values: Sequence[Any]) -> dict[str, Any]:
     return {"at": at, "pool": [json.loads(text) for text in list(pool)[len(values) :]]}
 
 
-def _first(picture: Picture) -> Places:
-    return tuple(place for slider in picture.sliders.values() for place in thumbs(slider))
+def _first(picture: Picture) -> pages.Places:
+    return tuple(place for slider in picture.sliders.values() for place in pages.thumbs(slider))
 
 
-def _encoded(picture: Picture, stops: Iterable[Places], pool: dict[str, int]) -> dict[str, list[Any]]:
+def _encoded(picture: Picture, stops: Iterable[pages.Places], pool: dict[str, int]) -> dict[str, list[Any]]:
     """Return what a picture shows at some positions; `pool` has the place of each value, as JSON."""
 
     def encoded(value: Any, depth: int) -> Any:
@@ -115,7 +104,7 @@ def _encoded(picture: Picture, stops: Iterable[Places], pool: dict[str, int]) ->
 
     at = {}
     for places in stops:
-        spec, said, text = shown_at(picture, places)
+        spec, said, text = pages.shown_at(picture, places)
         tree = encoded(json.loads(spec), 3) if spec else None
         at[",".join(map(str, places))] = [encoded(each, 0) for each in (tree, said, text)]
     return at

@@ -87,5 +87,5 @@ def convolution(
 ) -> npusim.Graph:
     """Return one int8 convolution from [channels, size, size] to [width, size / stride, size / stride]."""
     layer = Network(f"convolution {channels} to {width}", "convolution", "int8")
-    x = layer.editor.input("image", (1, channels, size, size), npusim.DType.INT8)
-    return layer.finish(layer.convolution(x, width, "layer", kernel, stride, groups=groups, bias=False))
+    x = layer.input("image", (1, channels, size, size), npusim.DType.INT8)
+    return layer.finished(layer.convolution(x, width, "layer", kernel, stride, groups=groups, bias=False))

@@ -14,24 +14,16 @@ from importlib import import_module
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request, cookie_parser
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from npusim.course import pages
 from npusim.course.catalogue import LessonPage, lessons
-from npusim.course.pages import (
-    lesson_data,
-    lesson_document,
-    libraries,
-    list_document,
-    places_of,
-    shown_at,
-    stored_data,
-    thumbs,
-)
 from npusim.course.words import word
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 
@@ -111,9 +103,7 @@ def _address(name: str) -> str:
     return f"/lessons/{name}/" if name else "/"
 
 
-@cache
-def _library() -> str:
-    return libraries()
+_library = cache(pages.libraries)
 
 
 def _send_library(_: Request) -> Response:
@@ -123,65 +113,53 @@ def _send_library(_: Request) -> Response:
 def _start(_: Request) -> Response:
     """Answer with the list of lessons."""
     more = f'<p><a href="/explorer/">{word("explorer")}</a>: {word("explorer_link")}</p>'
-    return HTMLResponse(list_document(lessons(), _address, more))
+    return HTMLResponse(pages.list_document(lessons(), _address, more))
 
 
-def _lesson_routes() -> Mount:
-    """Return what each lesson answers: its page, its texts, and a picture at a position of its sliders."""
-    pages = {page.name: page for page in lessons()}
-    missing = PlainTextResponse("No such page.\n", status_code=404)
-
-    def of_page(answer: Callable[[LessonPage, Request], Response]) -> Callable[[Request], Response]:
-        def found(request: Request) -> Response:
-            page = pages.get(request.path_params["name"])
-            return missing if page is None else answer(page, request)
-
-        return found
-
-    def document(page: LessonPage, _: Request) -> Response:
-        live = {**stored_data(page), "isLive": True}
-        return HTMLResponse(lesson_document(page, _address, live, "/library.js"))
-
-    def data(page: LessonPage, _: Request) -> Response:
-        with _ONE_AT_A_TIME[page.name]:
-            return JSONResponse(lesson_data(page))
-
-    def position(page: LessonPage, request: Request) -> Response:
-        with _ONE_AT_A_TIME[page.name]:
-            pictures = import_module(page.module).LESSON.pictures
-            picture = dict(enumerate(pictures)).get(request.path_params["number"])
-            sliders = picture.sliders.values() if picture else ()
-            counts = [len(slider.values) for slider in sliders for _ in thumbs(slider)]
-            places = places_of(request.path_params["places"], counts)
-            return JSONResponse(shown_at(picture, places)) if places else missing
-
-    return Mount(
-        "/lessons/{name}",
-        routes=[
-            Route("/", of_page(document)),
-            Route("/data", of_page(data)),
-            Route("/at/{number:int}/{places}", of_page(position)),
-        ],
-    )
+def _lesson(request: Request) -> LessonPage:
+    for page in lessons():
+        if page.name == request.path_params["name"]:
+            return page
+    raise HTTPException(404, "No such page.")
 
 
-def _explorer_routes() -> Mount:
-    """Return what the explorer answers: its page, and what that asks; a refusal says why."""
+def _send_lesson(request: Request) -> Response:
+    page = _lesson(request)
+    live = {**pages.stored_data(page), "isLive": True}
+    return HTMLResponse(pages.lesson_document(page, _address, live, "/library.js"))
 
-    def answer(request: Request) -> Response:
-        from npusim.course import explorer
 
-        with _ONE_AT_A_TIME["explorer"]:
-            address = request.path_params["address"]
-            if not address:
-                return HTMLResponse(explorer.explorer_document(_address, "/library.js"))
-            try:
-                return JSONResponse(explorer.answer(address))
-            except NpusimError as error:
-                status = 404 if isinstance(error, UnknownNameError) else 200
-                return JSONResponse({"refused": str(error)}, status)
+def _send_data(request: Request) -> Response:
+    page = _lesson(request)
+    with _ONE_AT_A_TIME[page.name]:
+        return JSONResponse(pages.lesson_data(page))
 
-    return Mount("/explorer", routes=[Route("/{address:path}", answer)])
+
+def _send_position(request: Request) -> Response:
+    """Answer with what a picture shows at a position of its sliders."""
+    page, number = _lesson(request), request.path_params["number"]
+    with _ONE_AT_A_TIME[page.name]:
+        for picture in import_module(page.module).LESSON.pictures[number : number + 1]:
+            counts = [len(slider.values) for slider in picture.sliders.values() for _ in pages.thumbs(slider)]
+            places = pages.places_of(request.path_params["places"], counts)
+            if places:
+                return JSONResponse(pages.shown_at(picture, places))
+    raise HTTPException(404, "No such page.")
+
+
+def _explore(request: Request) -> Response:
+    """Answer with the explorer's page, or with what that asks; a refusal says why."""
+    from npusim.course import explorer
+
+    with _ONE_AT_A_TIME["explorer"]:
+        address = request.path_params["address"]
+        if not address:
+            return HTMLResponse(explorer.explorer_document(_address, "/library.js"))
+        try:
+            return JSONResponse(explorer.answer(address))
+        except NpusimError as error:
+            status = 404 if isinstance(error, UnknownNameError) else 200
+            return JSONResponse({"refused": str(error)}, status)
 
 
 def application(port: int, token: str) -> ASGIApp:
@@ -198,8 +176,10 @@ def application(port: int, token: str) -> ASGIApp:
         routes=[
             Route("/", _start),
             Route("/library.js", _send_library),
-            _lesson_routes(),
-            _explorer_routes(),
+            Route("/lessons/{name}/", _send_lesson),
+            Route("/lessons/{name}/data", _send_data),
+            Route("/lessons/{name}/at/{number:int}/{places}", _send_position),
+            Route("/explorer/{address:path}", _explore),
         ],
         middleware=[Middleware(OwnPagesOnly, port=port, token=token)],
     )

@@ -1,19 +1,23 @@
-"""Feature decomposition's figures: peak memory and miss rates of aggregation on Reddit, counted."""
+"""Feature decomposition's figures: peak memory and miss rates of aggregation on Reddit; their fit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
+from npusim.calibration.fits import FiguresFit, FiguresFits, FitPlan, load_plan
+from npusim.calibration.least_squares import Floats
 from npusim.config import Section, load_model
 from npusim.graph import Editor, Graph
 from npusim.measuring.aggregation import CacheHierarchy, MessagePassing, miss_rates
 from npusim.ops import Family
 from npusim.scenario import Scenario
-from npusim.validation.figures import Key, PathPredictor
+from npusim.validation.figures import Key, PathPredictor, shipped_figures
 from npusim.validation.suite import suite_file
 from npusim.workloads import GnnSpec, build_gnn, load_statistics
 
@@ -87,3 +91,22 @@ def predict(key: Key, caches: CacheHierarchy | None = None) -> float:
 
 
 FIGURES = PathPredictor(predict)
+
+
+class MissFit(FiguresFit):
+    """Fit to everything but the memory."""
+
+    def __init__(self, case: str) -> None:
+        rows = [row for row in shipped_figures("feature-decomposition") if row[1]["quantity"] != "memory"]
+        self.keys = [key for _, key in rows]
+        labels = [figure.id.removeprefix("feature_decomposition.") for figure, _ in rows]
+        plan, measured = load_plan("feature-decomposition", FitPlan), [figure.value for figure, _ in rows]
+        super().__init__(plan, case, labels, measured, [key["model"] for key in self.keys])
+
+    def predicted(self, values: Mapping[str, float]) -> Floats:
+        """Return miss rates and instructions per cycle."""
+        caches = load_definitions().caches.model_copy(update=dict(values))
+        return np.array([predict(key, caches) for key in self.keys])
+
+
+MISSES = FiguresFits("feature-decomposition", MissFit)

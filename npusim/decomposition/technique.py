@@ -13,7 +13,7 @@ from npusim.graph import Editor, Graph
 from npusim.graph.editor import unique_name
 from npusim.ops import DType, Family, Operator, Tensor
 from npusim.techniques.preprocessing import MATRIX_ROLES
-from npusim.techniques.technique import Parameters, Stage, Technique
+from npusim.techniques.stack import Parameters, Stage, Technique
 
 _EDGE_BYTES = 2 * DType.INT64.bytes
 """Bytes of an edge in a list: two node numbers."""

@@ -29,8 +29,15 @@ from npusim.engines.estimate import (
     PartCost,
     UnitUse,
 )
-from npusim.engines.operators import grid_utilisation, levels_of, operator_cost, peak_power_w, roofline
-from npusim.engines.traffic import dram_by_kind, summed_kinds
+from npusim.engines.operators import (
+    dram_by_kind,
+    grid_utilisation,
+    levels_of,
+    operator_cost,
+    peak_power_w,
+    roofline,
+    summed_kinds,
+)
 from npusim.mapping import Mapped
 from npusim.metrics import metrics_in
 from npusim.ops import Annotation, DType, Family, TensorKind, WorkClass
@@ -210,10 +217,8 @@ def _notes(mapped: Mapped) -> Iterator[str]:
     yield from graph.meta.notes
     yield from _refusals(mapped)
     views = (graph.operators[g.main] for g in groups if g.unit is Unit.VIEW)
-    names = [op.name for op in views if op.family is not Family.VIEW]
-    if names:
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        yield f"joined or split in place, without a copy: {', '.join(names[:_MOST_NAMES])}{more}"
+    if names := [op.name for op in views if op.family is not Family.VIEW]:
+        yield f"joined or split in place, without a copy: {_listed(names)}"
     if mapped.run.swap_operands:
         products = [g for g in groups if graph.operators[g.main].family is Family.MATMUL]
         how = "faster so" if mapped.run.swap_operands == "search" else "as asked for"
@@ -221,6 +226,11 @@ def _notes(mapped: Mapped) -> Iterator[str]:
             f"operand roles: {sum(g.swapped for g in products)} of {len(products)} products have the right "
             f"operand on the pixels and the left one as weight, {how}"
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def resident_bytes(mapped: Mapped) -> float:
@@ -254,12 +264,10 @@ def _refusals(mapped: Mapped) -> Iterator[str]:
             continue
         operators = [graph.operators[each] for group in groups for each in group.members]
         for what, refused in support.refused(operators).items():
-            names = [op.name for op in refused]
-            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
             remedy = support.rewrites.get(refused[0].type, "compute it before or after the network")
             yield (
                 f"{graph.techniques}: the {name.upper()}'s compiler does not take {what}: "
-                f"{', '.join(names[:_MOST_NAMES])}{more}; {remedy} ({support.source})"
+                f"{_listed([op.name for op in refused])}; {remedy} ({support.source})"
             )
         if graph.meta.source_precision is DType.FP64:
             yield f"{graph.techniques}: numbers of 64 bits: the {name.upper()} computes in fp16; use .float()"

@@ -61,11 +61,16 @@ def spans_trace(spans: Sequence[tuple[str, str, str, float, float]]) -> str:
     free_from: dict[str, list[float]] = {device: [] for device in devices}
     events = [_metadata("process_name", pid, 0, name=device) for pid, device in enumerate(devices, 1)]
     for device, name, category, begin_s, end_s in sorted(spans, key=lambda span: span[3:]):
-        lanes = free_from[device]
-        lane = next((i for i, time in enumerate(lanes) if time <= begin_s), len(lanes))
-        lanes[lane : lane + 1] = [end_s]
-        events.append(_slice(name, category, (devices.index(device) + 1, lane), begin_s, end_s))
+        place = (devices.index(device) + 1, _lane(free_from[device], begin_s, end_s))
+        events.append(_slice(name, category, place, begin_s, end_s))
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}, separators=(",", ":"))
+
+
+def _lane(free_from: list[float], begin_s: float, end_s: float) -> int:
+    """Return the first lane that is free for a span, which takes it."""
+    lane = next((i for i, time in enumerate(free_from) if time <= begin_s), len(free_from))
+    free_from[lane : lane + 1] = [end_s]
+    return lane
 
 
 def _events(line: Timeline) -> list[Event]:
@@ -157,8 +162,6 @@ def _layers(line: Timeline) -> list[Event]:
     """
     events, free_from = [], list[float]()
     for begin, end, group in sorted(_layer_spans(line), key=lambda span: span[:2]):
-        lane = next((i for i, time in enumerate(free_from) if time <= begin), len(free_from))
-        free_from[lane : lane + 1] = [end]
         operator, spent_s = int(line.operator[group[0]]), line.end[group] - line.start[group]
         arguments: Event = {"Layer type": line.types[operator]}
         for name, kind in (("DPU time:", TaskKind.DPU), ("Shave time:", TaskKind.DSP)):
@@ -166,7 +169,7 @@ def _layers(line: Timeline) -> list[Event]:
         if line.parts[operator]:
             arguments["Part"] = line.parts[operator]
         arguments["inference"] = int(line.inference[group[0]])
-        event = _slice(line.operators[operator], "Layer", (_LAYERS, lane), begin, end)
+        event = _slice(line.operators[operator], "Layer", (_LAYERS, _lane(free_from, begin, end)), begin, end)
         events.append({**event, "args": arguments})
     names = [_metadata("thread_name", _LAYERS, lane, name=f"layers {lane}") for lane in range(len(free_from))]
     return names + events

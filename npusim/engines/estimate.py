@@ -254,13 +254,13 @@ class Ceiling(Part):
     """What pages call it, such as `npu.dpu int8` or `npu DRAM`."""
     unit: str
     """Unit whose work it bounds: npu.dpu, npu.dsp, cpu, gpu; npu for both of the NPU's."""
-    precision: str | None
+    precision: str | None = None
     """Format of the operations; null for memory, and for a unit that has one rate for all."""
-    level: str | None
+    level: str | None = None
     """Memory level: sram, dram, cache, or the name of a level between SRAM and DRAM; null for arithmetic."""
-    ops_per_s: float | None
+    ops_per_s: float | None = None
     """Operations a second; null for memory."""
-    bytes_per_s: float | None
+    bytes_per_s: float | None = None
     """Bytes a second; null for arithmetic."""
 
 

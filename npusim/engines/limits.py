@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.arch.power import Package
+from npusim.arch.silicon import Package
 from npusim.engines.estimate import RUNNING_MEAN, Moment
 
 _STEPS, _MOMENTS = 4800, 160

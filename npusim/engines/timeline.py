@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,8 +40,7 @@ class TaskKind(IntEnum):
 _TIMELESS = (TaskKind.SYNC, TaskKind.RESERVE, TaskKind.ENTER, TaskKind.LEAVE)
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionUnit:
+class ExecutionUnit(NamedTuple):
     """Hardware that does one task at a time: a DMA engine, a MAC grid, a DSP, a CPU or GPU."""
 
     name: str
@@ -402,8 +401,7 @@ def queueing_s(line: Timeline) -> dict[str, float]:
     return queued
 
 
-@dataclass(frozen=True, slots=True)
-class StepFunction:
+class StepFunction(NamedTuple):
     """Values that each hold from their time until the next."""
 
     time_s: Any

@@ -29,8 +29,6 @@ _MOST_MACHINES = 4096
 """Values of a range that changes more than one number: each is a whole machine."""
 _TRIED = 16
 """Values of an axis that show whether it has a cost."""
-_KEPT_SOCS = 64
-"""Values of an axis whose machines are kept."""
 _NETWORK_ROOTS = ("workload", "techniques", "soc")
 
 
@@ -61,8 +59,6 @@ class Axis:
     """Whether it sets the size of SRAM and nothing else, so that its values share one search."""
     is_rated: bool = False
     """Whether rates of operators depend on it, except rates of DSPs (`npusim.cost.ArchRow.rated`)."""
-    socs: tuple[Soc, ...] = field(default=(), compare=False, repr=False)
-    """The machine with each value, where a value makes another operator table."""
     column_values: Any = field(default=None, compare=False)
     """What it sets them to, float64 array of shape (values, columns)."""
 
@@ -179,30 +175,23 @@ def _of_network(path: str, spec: AxisSpec) -> Axis:
             _READERS[path](str(value))
         whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
         return Axis(path, tuple(values), np.array(values, float) if whole else None, whole)
-    start, stop, step = spec.start, spec.stop, spec.step if spec.step is not None else 1
-    if spec.count is not None or not all(isinstance(v, int) for v in (start, stop, step)):
+    ends = (spec.start, spec.stop, 1 if spec.step is None else spec.step)
+    if spec.count is not None or not all(isinstance(end, int) for end in ends):
         raise _wrong(path, "this range", "`values: [...]`, or whole numbers with `from`, `to` and `step`")
-    first, last, distance = int(start), int(stop), int(step)  # type: ignore[arg-type]  # checked above
-    if distance < 1 or last < first:
-        raise _wrong(
-            path, f"from {first} to {last} in steps of {distance}", "`to` above `from`, `step` above 0"
-        )
-    _refuse_many(path, (last - first) // distance + 1)
-    whole_values = list(range(first, last + 1, distance))
-    return Axis(path, tuple(whole_values), np.array(whole_values, float), True)
+    numbers = _steps(path, spec, *map(float, ends))  # type: ignore[arg-type]  # checked above
+    return Axis(path, tuple(int(number) for number in numbers), numbers, True)
 
 
 def _range(path: str, spec: AxisSpec, soc: Soc, kind: Quantity | Count, run: RunSpec) -> Axis:
     ends = [_set(soc, path, value) for value in (spec.start, spec.stop)]
     low, high = (_number(end, path) for end in ends)
-    if not low < high:
-        raise _wrong(path, f"a range from {spec.start} to {spec.stop}", "`to` above `from`")
     if spec.scale == "log" and low <= 0.0:
         raise _wrong(path, f"a logarithmic range from {spec.start}", "`from` above zero")
     is_drawn, is_whole = spec.step is None and spec.count is None, isinstance(kind, Count)
     unit = getattr(kind, "unit", "")
     texts: tuple[Any, ...] = (spec.start, spec.stop)
-    numbers = np.array([low, high]) if is_drawn else _steps(path, spec, soc, low, high)
+    step = 0.0 if spec.step is None else _number(_set(soc, path, spec.step), path)
+    numbers = _steps(path, spec, low, high, step)
     if not is_drawn:
         numbers = np.unique(np.round(numbers)) if is_whole else numbers
         texts = tuple(int(n) if is_whole else format_quantity(float(n), unit) for n in numbers)
@@ -215,21 +204,22 @@ def _range(path: str, spec: AxisSpec, soc: Soc, kind: Quantity | Count, run: Run
         return ends_alone
     if len(ends_alone.columns) == 1 and np.array_equal(ends_alone.column_values[:, 0], ends_alone.numbers):
         # The column is the number itself, so what lies between valid ends need not be set one by one.
-        return replace(
-            ends_alone, texts=texts, numbers=numbers, column_values=numbers[:, np.newaxis], socs=()
-        )
+        return replace(ends_alone, texts=texts, numbers=numbers, column_values=numbers[:, np.newaxis])
     _refuse_many(path, len(texts), _MOST_MACHINES)
     return _with_columns(axis, soc, [_set(soc, path, text) for text in texts], run)
 
 
-def _steps(path: str, spec: AxisSpec, soc: Soc, low: float, high: float) -> Any:
-    """Return the numbers of a range with a step or a count; the end is included where a step meets it."""
+def _steps(path: str, spec: AxisSpec, low: float, high: float, step: float) -> Any:
+    """Return the numbers of a range: its ends, a count, or steps up to the end where a step meets it."""
+    if not low < high:
+        raise _wrong(path, f"a range from {spec.start} to {spec.stop}", "`to` above `from`")
     if spec.count is not None:
         spaced = np.geomspace if spec.scale == "log" else np.linspace
         return spaced(low, high, spec.count)
-    step = _number(_set(soc, path, spec.step), path)
-    if step <= 0.0:
+    if spec.step is not None and step <= 0.0:
         raise _wrong(path, f"a step of {spec.step}", "a step above zero")
+    if not step:
+        return np.array([low, high])
     steps = (high - low) / step * (1 + 1e-12)
     _refuse_many(path, steps)
     return low + step * np.arange(int(steps) + 1)
@@ -271,25 +261,18 @@ def _with_columns(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
         is_searched=not base.searched.isdisjoint(changed),
         is_sram=bool(changed) and base.sram.issuperset(changed),
         is_rated=not base.rated.isdisjoint(changed),
-        socs=() if changed or len(socs) > _KEPT_SOCS else tuple(socs),
         column_values=rows[:, changed],
     )
 
 
 def axes_without_cost(axes: Sequence[Axis], soc: Soc, run: RunSpec) -> list[str]:
     """Return the machine axes whose values have the same area, power and energies of work."""
-    base, free = machine_row(soc, run), []
+    free = []
     for axis in axes:
-        if is_of_network(axis.path) or not (axis.columns or axis.socs):
-            continue
-        step = max(1, len(axis.texts) // _TRIED)
-        rows = [machine_row(machine, run) for machine in axis.socs[::step]]
-        for numbers in axis.column_values[::step] if axis.columns else ():
-            rows.append(base.copy())
-            rows[-1].numbers[list(axis.columns)] = numbers
-            rows[-1].derive()
-        if len({_costs(row) for row in rows}) == 1:
-            free.append(axis.path)
+        if not is_of_network(axis.path):
+            tried = axis.texts[:: max(1, len(axis.texts) // _TRIED)]
+            if len({_costs(machine_row(_set(soc, axis.path, text), run)) for text in tried}) == 1:
+                free.append(axis.path)
     return free
 
 

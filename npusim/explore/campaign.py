@@ -8,33 +8,21 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from npusim import cost
 from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config import Override
-from npusim.cost import (
-    BLOCK,
-    SHARED_SEARCH,
-    TOTAL_DTYPE,
-    ArchRow,
-    Incumbents,
-    PointGroups,
-    evaluate_points,
-    incumbents_of,
-    points_in_groups,
-    thread_count,
-)
 from npusim.errors import ConfigError, IllegalTechniqueError, InfeasibleError
-from npusim.explore.axes import is_of_network, machine_row, resolve_axes, run_on, study_override
+from npusim.explore.axes import machine_row, resolve_axes, run_on, study_override
 from npusim.explore.points import Points, Traversal, positions_in_unit_cube
-from npusim.explore.spaces import Scalar, Space, networks_of, space_of
+from npusim.explore.spaces import Scalar, Space
 from npusim.graph import Graph
 from npusim.mapping import map_graph, plan_tables, refuse_too_large, wished
 from npusim.metrics import METRICS
@@ -52,14 +40,13 @@ _SIMILAR = 1.25
 _MOST_NETWORKS = 64
 
 
-@dataclass(frozen=True)
-class LoweredNetwork:
+class LoweredNetwork(NamedTuple):
     """One network on one kind of machine."""
 
     ops: Any
     """Its `npusim.cost.lowering.plans.PlanTable`; None where the stack is not legal, or each point is mapped
     alone."""
-    row: ArchRow
+    row: cost.ArchRow
     """The machine as a design point before machine axes set their columns."""
     mapped_alone: tuple[Graph, Soc] | None = None
     """Network and machine before machine axes, where the placement depends on the speed of devices."""
@@ -153,16 +140,16 @@ class Campaign:
         for_front : bool
             Whether dominated points may be pruned: their latency is infinite then.
         """
-        totals = np.empty(stop - start, TOTAL_DTYPE) if scratch is None else scratch[: stop - start]
-        if self.points.is_full:
-            self._full(start, stop, totals, self._incumbents() if for_front else None)
+        totals = np.empty(stop - start, cost.TOTAL_DTYPE) if scratch is None else scratch[: stop - start]
+        if self._traversal is not None:
+            self._full(self._traversal, start, stop, totals, self._incumbents() if for_front else None)
         else:
             self._scattered(self.points.coordinates(np.arange(start, stop)), totals)
         return totals
 
     def scores_at(self, coordinates: Any) -> dict[str, Any]:
         """Return the metrics of points by their coordinates (`Points.coordinates`), shape (points, axes)."""
-        totals = np.zeros(len(coordinates), TOTAL_DTYPE)
+        totals = np.zeros(len(coordinates), cost.TOTAL_DTYPE)
         self._scattered(np.asarray(coordinates, float), totals)
         return {name: metric.values(totals) for name, metric in METRICS.items()}
 
@@ -211,7 +198,7 @@ class Campaign:
             first = None
             for value in values:
                 points[:, i] = value
-                totals = np.zeros(len(points), TOTAL_DTYPE)
+                totals = np.zeros(len(points), cost.TOTAL_DTYPE)
                 self._scattered(points, totals)
                 any_feasible = any_feasible or bool(np.isfinite(totals["latency_s"]).any())
                 first = totals if first is None else first
@@ -230,34 +217,33 @@ class Campaign:
         yield positions_in_unit_cube(self.axes, cube[0, :2])  # two points tell most axes
         yield from (positions_in_unit_cube(self.axes, points) for points in cube)
 
-    def _incumbents(self) -> Incumbents:
+    def _incumbents(self) -> cost.Incumbents:
         """Return empty storage for the best points of the space's front."""
         bounds = {str(name): bound.ends for name, bound in self.space.constraints.items()}
-        return incumbents_of([str(name) for name in self.space.objectives], bounds, thread_count())
+        return cost.incumbents_of([str(name) for name in self.space.objectives], bounds, cost.thread_count())
 
-    def _full(self, start: int, stop: int, totals: Any, incumbents: Incumbents | None) -> None:
+    def _full(
+        self, traversal: Traversal, start: int, stop: int, totals: Any, incumbents: cost.Incumbents | None
+    ) -> None:
         """Evaluate consecutive points of a full design: one network after the other."""
         block = prod(self.axes[i].size for i in self._machine)
         for number in range(start // block, -(-stop // block)):
             origin = number * block
-            first, last = max(start, origin) - origin, min(stop, origin + block) - origin
-            if self._traversal is not None:
-                points = self._traversal.points(first, last)
-            else:
-                values = self._values(self.points.coordinates(np.arange(origin + first, origin + last)))
-                points = points_in_groups(self._columns, values, self._groups(values))
+            first, last = max(start, origin), min(stop, origin + block)
             network = self._network(self.points.coordinates([origin])[0])
-            numbers = np.arange(origin + first, origin + last) if network.ops is None else None
-            coordinates = partial(self.points.coordinates, numbers)
-            own = totals[origin + first - start :][: last - first]
-            self._evaluate(network, points, own, coordinates, None if self._traversal is None else incumbents)
+            points = traversal.points(first - origin, last - origin)
+            alone = None if network.ops is not None else self.points.coordinates(np.arange(first, last))
+            self._evaluate(network, points, totals[first - start : last - start], alone, incumbents)
 
     @cached_property
     def _traversal(self) -> Traversal | None:
-        """The groups of points that share a search; None where these are so short that sizes of SRAM do."""
+        """The groups of points that share a search; None where these are so short that sizes of SRAM do.
+
+        A sampled design has none.
+        """
         axes = [self.axes[i] for i in self._machine]
         others = [axis for axis in axes if not axis.is_searched]
-        if prod(axis.size for axis in others) <= SHARED_SEARCH:
+        if not self.points.is_full or prod(axis.size for axis in others) <= cost.SHARED_SEARCH:
             return None
         return Traversal(axes[: len(axes) - len(others)], others)
 
@@ -279,7 +265,9 @@ class Campaign:
         begins[1:-1] = np.any(together[1:] != together[:-1], axis=1)
         lengths = np.diff(np.flatnonzero(begins))
         # Each piece of a group searches again, so there are only as many as give all cores work.
-        most = int(np.clip(count // thread_count(), min(BLOCK, SHARED_SEARCH), SHARED_SEARCH))
+        most = int(
+            np.clip(count // cost.thread_count(), min(cost.BLOCK, cost.SHARED_SEARCH), cost.SHARED_SEARCH)
+        )
         pieces = np.where(lengths < _TOGETHER, lengths, -(-lengths // most))
         ends = np.cumsum(lengths)
         parts = [np.arange(n) * length // n for n, length in zip(pieces, lengths, strict=True)]
@@ -299,9 +287,9 @@ class Campaign:
             if searched.shape[1] + sram.shape[1]:
                 rows = rows[np.lexsort([*sram.T[::-1], *searched.T[::-1]])]
             members, own = coordinates[rows], np.ascontiguousarray(values[rows])
-            group_totals = np.zeros(len(rows), TOTAL_DTYPE)
-            points = points_in_groups(self._columns, own, self._groups(own))
-            self._evaluate(self._network(members[0]), points, group_totals, partial(np.asarray, members))
+            group_totals = np.zeros(len(rows), cost.TOTAL_DTYPE)
+            points = cost.points_in_groups(self._columns, own, self._groups(own))
+            self._evaluate(self._network(members[0]), points, group_totals, members)
             totals[rows] = group_totals
 
     def _values(self, coordinates: Any) -> Any:
@@ -315,29 +303,29 @@ class Campaign:
     def _evaluate(
         self,
         network: LoweredNetwork,
-        points: PointGroups,
+        points: cost.PointGroups,
         totals: Any,
-        coordinates: Callable[[], Any],
-        incumbents: Incumbents | None = None,
+        coordinates: Any,
+        incumbents: cost.Incumbents | None = None,
     ) -> None:
-        """Write the totals of points of one network; `coordinates` is called where each is mapped alone."""
+        """Write the totals of points of one network; `coordinates` are needed where each is mapped alone."""
         if network.ops is not None:
             plans = np.empty(len(totals), np.int64)
             known = self._known(points, network.row)
-            evaluate_points(network.row, known, network.ops, totals, plans, incumbents)
+            cost.evaluate_points(network.row, known, network.ops, totals, plans, incumbents)
             return
-        totals[:] = np.zeros(1, TOTAL_DTYPE)
+        totals[:] = np.zeros(1, cost.TOTAL_DTYPE)
         totals["latency_s"] = totals["energy_j"] = np.inf
         if network.mapped_alone is None:
             return
         graph, soc = network.mapped_alone
-        for number, point in enumerate(coordinates()):
+        for number, point in enumerate(coordinates):
             settings = [(self.axes[i].path, self.axes[i].text_at(point[i])) for i in self._machine]
             own = with_overrides(soc, [study_override(path, value, "axes.") for path, value in settings])
             with suppress(InfeasibleError):
                 totals[number] = map_graph(graph, own, run_on(own, self.space.run)).total
 
-    def _known(self, points: PointGroups, row: ArchRow) -> PointGroups:
+    def _known(self, points: cost.PointGroups, row: cost.ArchRow) -> cost.PointGroups:
         """Return points without the columns of devices that a machine lacks and the space's own has."""
         if (row.arrays, row.hosts) == (self._base.arrays, self._base.hosts):
             return points
@@ -359,11 +347,7 @@ class Campaign:
         """Return the network at places of the lowering axes' values."""
         lowering = [axis for axis in self.axes if axis.is_lowered]
         named = {axis.path: axis.texts[place] for axis, place in zip(lowering, places, strict=True)}
-        of_machine = [i for i, axis in enumerate(lowering) if not is_of_network(axis.path)]
-        if len(of_machine) == 1 and "soc" not in named and lowering[of_machine[0]].socs:
-            soc = lowering[of_machine[0]].socs[places[of_machine[0]]]
-        else:
-            soc = machine_at(self.space, named, self._socs)
+        soc = machine_at(self.space, named, self._socs)
         run, row = self.space.run, machine_row(soc, self.space.run)
         try:
             graph = graph_at(self.space, named)
@@ -379,11 +363,6 @@ class Campaign:
 
 
 @lru_cache(maxsize=4)
-def _campaign(text: str, networks: tuple[Network, ...]) -> Campaign:
-    return Campaign(space_of(text, networks))
-
-
-def campaign_of(space: Space | Mapping[str, Any]) -> Campaign:
+def campaign_of(space: Space) -> Campaign:
     """Return the campaign of a space; a process makes it once."""
-    space = space if isinstance(space, Space) else Space.model_validate(space)
-    return _campaign(space.model_dump_json(by_alias=True), networks_of(space))
+    return Campaign(space)

@@ -18,10 +18,9 @@ from npusim.cost import start_threads
 from npusim.errors import NpusimError
 from npusim.explore.campaign import campaign_of
 from npusim.explore.scoring_pool import Score, in_portions
-from npusim.explore.spaces import Space, networks_of, space_of
+from npusim.explore.spaces import Space
 from npusim.explore.store import changed_inputs, inputs_of
 from npusim.explore.sweep import Runner, chunk_bytes
-from npusim.scenario import Network
 
 _RETRIES = 10
 """Times that a chunk is tried again when its worker is lost."""
@@ -36,13 +35,12 @@ def on_cluster(address: str) -> Runner:
     """Return a runner that evaluates chunks on the workers of a Dask scheduler; NpusimError without one."""
 
     def run(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
-        text, networks, waiting = space.model_dump_json(by_alias=True), networks_of(space), iter(chunks)
-        inputs = inputs_of(space)
+        inputs, waiting = inputs_of(space), iter(chunks)
         with _client(address) as client:
 
             def submit(count: int) -> list[Any]:
                 return [
-                    client.submit(_compute, text, networks, inputs, *chunk, pure=False, retries=_RETRIES)
+                    client.submit(_compute, space, inputs, *chunk, pure=False, retries=_RETRIES)
                     for chunk in islice(waiting, count)
                 ]
 
@@ -87,24 +85,19 @@ def _scored(score: Score, texts: list[str]) -> list[float]:
         return score(texts)
 
 
-@lru_cache(maxsize=8)
-def _inputs(text: str, networks: tuple[Network, ...]) -> dict[str, str]:
-    return inputs_of(space_of(text, networks))
+_inputs = lru_cache(maxsize=8)(inputs_of)
 
 
-def _compute(
-    text: str, networks: tuple[Network, ...], wanted: dict[str, str], index: int, start: int, stop: int
-) -> tuple[int, bytes]:
+def _compute(space: Space, wanted: dict[str, str], index: int, start: int, stop: int) -> tuple[int, bytes]:
     """Evaluate one chunk on a worker, on as many cores as it has threads."""
     import numba
 
-    changed = changed_inputs(_inputs(text, networks), wanted)
+    changed = changed_inputs(_inputs(space), wanted)
     if changed:
         raise NpusimError(
             f"the worker computes from something else than this process ({', '.join(changed)}); install the "
             "same npusim, and the same files, everywhere"
         )
-    space = space_of(text, networks)
     with _ONE_AT_A_TIME:
         start_threads()
         numba.set_num_threads(min(get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS))

@@ -1,180 +1,105 @@
-"""Kept points of a sweep: which points of a chunk are kept, reading them in batches, and their front.
+"""Fronts of sweeps: which points of a chunk are kept, the front of kept points, and how sure it is.
 
-The best points of all chunks are among the best of each chunk, so a chunk keeps its own best alone. Reading
-holds only the columns and rows in use in memory.
+The best points of all chunks are among the best of each chunk, so a chunk keeps its own best alone.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from pydantic import Field
 
-from npusim.cost import TOTAL_DTYPE
+from npusim.arch import load_soc
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
-from npusim.explore.axes import axes_without_cost, resolve_axes
-from npusim.explore.campaign import base_soc
-from npusim.explore.query import files_of, folder_of, query
-from npusim.explore.robustness import ON_FRONT
+from npusim.explore.axes import axes_without_cost, resolve_axes, run_on
+from npusim.explore.campaign import base_soc, campaign_of, graph_at, overrides_of
+from npusim.explore.query import kept_files, query
 from npusim.explore.spaces import Space, parse_keep, wrong_sense
 from npusim.explore.sql import TABLE
-from npusim.explore.store import POINT, Manifest, Store, read_manifest
-from npusim.metrics import METRICS, column_of, objectives
+from npusim.explore.store import POINT, Manifest, Store, numbers_in
+from npusim.mapping import map_graph
+from npusim.metrics import METRICS, SAMPLES, admitted, column_of, objectives
 from npusim.scenario import name_of
-from npusim.studies.pareto import WORST, corner_of, finite_front, front, scaled, stand_ins
+from npusim.studies.pareto import corner_of, front, scaled, stand_ins
+from npusim.studies.uncertainty import draw
 
 if TYPE_CHECKING:
     from npusim.explore.sweep import SweepResult
 
-IntVector = NDArray[np.int64]
-Matrix = NDArray[np.float64]
-_COLUMNS = list(TOTAL_DTYPE.names or ())
-_ROWS = 1 << 18
-"""Rows that are read at a time."""
+ON_FRONT = "on_front"
+"""Column: share of the drawn machines on which a point is on the front of the kept points."""
+BOUND_COLUMNS = ("{}_low", "{}_high")
+"""Columns with the ends of the 90 % interval of a metric."""
 _LASTING = 0.9
 """Share of drawn machines on which a point must be on the front to be counted as lasting."""
 _MOST_DOMINATED = 2000
-_MOST_WAITING = 1 << 18
-"""Points of unmerged fronts of batches that start a merge, in addition to the merged front."""
 
 
-def select_objectives(
-    totals: Any, minimise: Sequence[str], constraints: Mapping[Any, Any]
-) -> tuple[Any, Any]:
-    """Return the objectives of points, and which points keep to the constraints.
+def keep_points(space: Space, totals: Any) -> Any:
+    """Return the positions of the points of a range that `space.keep` keeps, ascending.
 
     Parameters
     ----------
     totals : array of TOTAL_DTYPE, shape (points,)
         The latency of a point that cannot run the network is infinite.
-
-    Returns
-    -------
-    values : array of float64, shape (metrics, points)
-        Less is better; `WORST` where a point is not admitted.
-    good : array of bool, shape (points,)
-        Whether a point can run the network and keeps to the constraints.
     """
-    figures = totals.view(np.float64).reshape(len(totals), len(_COLUMNS))
-    columns, derived = _COLUMNS, {*minimise, *constraints} - set(_COLUMNS)
-    if derived:
-        columns = [*_COLUMNS, *derived]
-        figures = np.column_stack([figures, *(METRICS[name].values(totals) for name in derived)])
-    good = totals["latency_s"] < np.inf
-    for name, bound in constraints.items():
-        low, high = bound.ends
-        figure = figures[:, columns.index(name)]
-        good &= (low <= figure) & (figure <= high)
-    signed = [METRICS[name].sign * figures[:, columns.index(name)] for name in minimise]
-    return np.where(good, np.stack(signed), WORST), good
-
-
-def keep_points(space: Space, totals: Any) -> tuple[Any, int]:
-    """Return the points of a range that `space.keep` keeps, and how many keep to the constraints.
-
-    Parameters
-    ----------
-    totals : array of TOTAL_DTYPE, shape (points,)
-
-    Returns
-    -------
-    kept : array of int64
-        Positions in the range, ascending.
-    count : int
-        Where a front is kept, the number of its points.
-    """
-    values, good = select_objectives(totals, space.objectives, space.constraints)
-    places = np.flatnonzero(good)
-    rule, _ = parse_keep(space.keep)
-    if rule == "all" or not len(places):
-        return places, len(places)
-    if rule == "pareto":
-        kept = places[finite_front(np.ascontiguousarray(values[:, places]))]
-        return kept, len(kept)
-    return places[_best(space, values[:, places])], len(places)
+    scores = {name: METRICS[name].values(totals) for name in ("latency_s", *space.metrics)}
+    places = np.flatnonzero(admitted(scores, space.constraints))
+    if space.keep == "all" or not len(places):
+        return places
+    return places[best_of(space, {name: scores[name][places] for name in space.objectives})]
 
 
 def best_of(space: Space, scores: Mapping[str, Any]) -> Any:
-    """Return the positions of the points that `space.keep` keeps, ascending."""
-    values = objectives(scores, space.objectives)
-    return front(values) if parse_keep(space.keep)[0] == "pareto" else _best(space, values)
+    """Return the positions of the points that `space.keep` keeps, ascending; ties keep the first."""
+    values, (rule, count) = objectives(scores, space.objectives), parse_keep(space.keep)
+    return front(values) if rule == "pareto" else np.sort(np.argsort(values[0], kind="stable")[:count])
 
 
-def _best(space: Space, values: Any) -> Any:
-    """Return the positions of the best points in the first objective, ascending; ties keep the first."""
-    return np.sort(np.argsort(values[0], kind="stable")[: parse_keep(space.keep)[1]])
+def with_intervals(table: Any, space: Space, tick: Callable[[int, int], None]) -> Any:
+    """Return an Arrow table of kept points with 90 % intervals, and the share of draws on the front.
+
+    Each metric that the space minimises or maximises, and the latency, get two more columns. Numbers that
+    points share are drawn alike for all points, so their errors cancel where points are compared. `tick` is
+    called after each point with the points that are done and all.
+    """
+    campaign = campaign_of(space)
+    names = list(dict.fromkeys(["latency_s", *space.objectives]))
+    drawn = np.empty((len(names), table.num_rows, SAMPLES))
+    for p, number in enumerate(table[POINT].to_numpy()):
+        chosen = campaign.settings_at(campaign.points.coordinates([int(number)])[0])
+        soc = load_soc(str(chosen.get("soc", space.soc)), overrides_of(space, chosen, of_workload=False))
+        totals = draw([map_graph(graph_at(space, chosen), soc, run_on(soc, space.run))]).totals[0]
+        drawn[:, p] = [METRICS[name].values(totals) for name in names]
+        tick(p + 1, table.num_rows)
+    for name, values in zip(names, drawn, strict=True):
+        for column, ends in zip(BOUND_COLUMNS, np.percentile(values, [5.0, 95.0], axis=1), strict=True):
+            table = table.append_column(column.format(name), pa.array(ends, pa.float64()))
+    if parse_keep(space.keep)[0] == "pareto":
+        shares = share_on_front(dict(zip(names, drawn, strict=True)), space)
+        table = table.append_column(ON_FRONT, pa.array(shares, pa.float64()))
+    return table
 
 
-class KeptPoints:
-    """The kept points of a sweep that fulfil a condition, in order.
+def share_on_front(drawn: dict[str, Any], space: Space) -> Any:
+    """Return for each point the share of samples in which no other point dominates it.
 
     Parameters
     ----------
-    directory : Path
-        Where a sweep wrote its results.
-    chunks : int
-        Chunks of the sweep.
-    where : str, optional
-        A condition in SQL on axes and metrics.
-
-    Raises
-    ------
-    FileError
-        Where files are damaged.
-    NpusimError
-        Where there is none yet.
+    drawn : dict of str to array of float, shape (points, samples)
+        Metrics on the drawn machines.
     """
-
-    def __init__(self, directory: Path, chunks: int, where: str | None = None) -> None:
-        self._directory, self._where = directory, where
-        self._files = files_of(directory, chunks)
-        self.metrics = [name for name in pq.read_schema(self._files[0]).names if name in METRICS]
-        """Metrics that have a column."""
-
-    def columns_for(self, metric: str) -> list[str]:
-        """Return the columns that a metric is computed from; ConfigError where one is missing."""
-        if metric in self.metrics:
-            return [metric]
-        of, used = METRICS[metric].of, defaultdict[str, Any](lambda: np.ones(1))
-        if of is not None:
-            of(used)
-            if set(self.metrics).issuperset(used):
-                return list(used)
-        allowed = (
-            f"a metric that the sweep kept ({', '.join(self.metrics)}); "
-            f"a space that names {metric} as an objective or under `constraints` keeps it too"
-        )
-        raise ConfigError(f"the metric {metric}", file=str(self._directory), allowed=allowed)
-
-    def batches(self, columns: Collection[str]) -> Iterator[dict[str, Any]]:
-        """Yield the points batch by batch: their numbers and some columns, as arrays by name."""
-        names = list(dict.fromkeys([POINT, *columns]))
-        for batch in self._read(names):
-            yield {name: np.from_dlpack(batch[name]) for name in names}  # without pandas
-
-    def _read(self, names: list[str]) -> Iterator[Any]:
-        if self._where:
-            listed = ", ".join(f'"{name}"' for name in names)
-            statement = f"SELECT {listed} FROM {TABLE} WHERE (\n{self._where}\n) ORDER BY {POINT}"
-            yield from query(self._directory, statement).to_batches(_ROWS)
-            return
-        for path in self._files:
-            with pq.ParquetFile(path) as file:
-                yield from file.iter_batches(_ROWS, columns=names)
-
-    def rows(self, numbers: IntVector) -> Any:
-        """Return the points with these numbers and all their columns, in order, as an Arrow table."""
-        from pyarrow.dataset import dataset, field  # imports pandas, which no sweep needs
-
-        return dataset(self._files).to_table(filter=field(POINT).isin(pa.array(numbers)))
+    count = np.zeros(len(drawn["latency_s"]))
+    for values in np.moveaxis(objectives(drawn, space.objectives), 2, 0):
+        count[front(values)] += 1
+    return count / SAMPLES
 
 
 class Front(Document):
@@ -265,19 +190,24 @@ def pareto(
         npusim pareto results
         npusim pareto results --minimise latency_s,area_mm2 --where 'energy_j < 0.002' -o front.html
     """
-    folder = folder_of(directory)
-    manifest = read_manifest(folder)
+    folder, manifest, files = kept_files(directory)
     names = [*_known(minimise, "minimise"), *_known(maximise, "maximise")]
     names = manifest.space.objectives if minimise is None and maximise is None else names
-    kept = KeptPoints(folder, manifest.chunks, where)
-    columns = [column for name in names for column in kept.columns_for(name)]
-    compared, numbers, places, values = _front(kept, names, columns)
-    if not compared:
+    columns = list(dict.fromkeys([POINT, *_columns_for(names, files[0], folder)]))
+    kept = _kept(folder, files, columns, where)
+    if not kept.num_rows:
         raise NpusimError(f"{folder}: no kept point fulfils {where or 'the constraints of the space'}")
     if not 0.0 <= tolerance < 1.0:
         raise ConfigError(f"{tolerance:g}", key="tolerance", allowed="a share from 0 to below 1")
+    numbers = {name: numbers_in(kept, name) for name in columns}
+    scores = {name: np.asarray(column_of(name, numbers)) for name in names}
+    values = objectives(scores, names)
+    places = front(values)
+    values = values[:, places]
+    behind = np.setdiff1d(np.arange(kept.num_rows), places)
+    behind = behind[:: max(1, -(-len(behind) // _MOST_DOMINATED))]
     order = np.lexsort(values[::-1])
-    rows, ordered = kept.rows(numbers), values[:, order]
+    rows, ordered = _rows(files, numbers[POINT][places]), values[:, order]
     listed, stands_in = rows.take(order).to_pylist(), stand_ins(ordered, tolerance)
     swept = Store(folder).swept(manifest)
     notes = [*_notes(manifest, swept, names, where), *_ties(listed, ordered, manifest), *_free(manifest)]
@@ -287,11 +217,11 @@ def pareto(
         title=manifest.space.title or str(folder),
         workload=name_of(manifest.space.workload),
         soc=manifest.space.soc,
-        beaten=_dominated(kept, names, columns, compared, places),
+        beaten=[{name: float(scores[name][i]) for name in names} for i in behind],
         minimise=names,
         where=where,
         points=swept,
-        compared=compared,
+        compared=kept.num_rows,
         front=len(places),
         axes=list(manifest.space.axes),
         units=manifest.units,
@@ -303,55 +233,37 @@ def pareto(
     )
 
 
-def _front(
-    kept: KeptPoints, names: Sequence[str], columns: list[str]
-) -> tuple[int, IntVector, IntVector, Matrix]:
-    """Return the number of compared points, and of the front: numbers, places and objectives.
-
-    Each batch of points has its own front. The front of all points is the front of these fronts.
-    """
-    compared, waiting = 0, 0
-    merged = _joined([(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((len(names), 0)))])
-    parts = [merged]
-    for batch in kept.batches(columns):
-        values = objectives(_scores(batch, names), names)
-        best = front(values)
-        parts.append((batch[POINT][best], compared + best, values[:, best]))
-        compared, waiting = compared + len(batch[POINT]), waiting + len(best)
-        if waiting > _MOST_WAITING + len(merged[0]):
-            merged = _joined(parts)
-            parts, waiting = [merged], 0
-    return compared, *_joined(parts)
+def _columns_for(names: Sequence[str], file: str, folder: Path) -> Iterator[str]:
+    """Yield the columns that metrics are computed from; ConfigError where one is missing."""
+    kept = [name for name in pq.read_schema(file).names if name in METRICS]
+    for metric in names:
+        of, used = METRICS[metric].of, defaultdict[str, Any](lambda: np.ones(1))
+        if metric in kept:
+            used[metric]
+        elif of is not None:
+            of(used)
+        if not used or not used.keys() <= {*kept}:
+            allowed = (
+                f"a metric that the sweep kept ({', '.join(kept)}); "
+                f"a space that names {metric} as an objective or under `constraints` keeps it too"
+            )
+            raise ConfigError(f"the metric {metric}", file=str(folder), allowed=allowed)
+        yield from used
 
 
-def _joined(parts: list[tuple[IntVector, IntVector, Matrix]]) -> tuple[IntVector, IntVector, Matrix]:
-    """Return the front of the union of several fronts."""
-    numbers, places, values = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
-    best = front(values)
-    return numbers[best], places[best], values[:, best]
+def _kept(folder: Path, files: Sequence[str], columns: Sequence[str], where: str | None) -> Any:
+    """Return some columns of the kept points that fulfil a condition in SQL, in order, as an Arrow table."""
+    if where:
+        listed = ", ".join(f'"{name}"' for name in columns)
+        return query(folder, f"SELECT {listed} FROM {TABLE} WHERE (\n{where}\n) ORDER BY {POINT}")
+    return pa.concat_tables(pq.ParquetFile(file).read(columns=columns) for file in files)
 
 
-def _dominated(
-    kept: KeptPoints, names: Sequence[str], columns: list[str], compared: int, places: IntVector
-) -> list[dict[str, float]]:
-    """Return the metrics of dominated points, evenly sampled where there are too many."""
-    dominated = compared - len(places)
-    order = np.arange(0, dominated, max(1, -(-dominated // _MOST_DOMINATED)))
-    # Place among all points: place among the dominated ones plus the number of front points before it.
-    sampled = order + np.searchsorted(places - np.arange(len(places)), order, side="right")
-    rows, first = [], 0
-    for batch in kept.batches(columns):
-        last = first + len(batch[POINT])
-        sampled_here = sampled[np.searchsorted(sampled, first) : np.searchsorted(sampled, last)] - first
-        scores = _scores({name: column[sampled_here] for name, column in batch.items()}, names)
-        rows += [{name: float(scores[name][i]) for name in names} for i in range(len(sampled_here))]
-        first = last
-    return rows
+def _rows(files: Sequence[str], numbers: Any) -> Any:
+    """Return the points with these numbers and all their columns, in order, as an Arrow table."""
+    from pyarrow.dataset import dataset, field  # imports pandas, which no sweep needs
 
-
-def _scores(columns: Mapping[str, Matrix], names: Sequence[str]) -> dict[str, Matrix]:
-    scores = {name: column_of(name, columns) for name in names}
-    return {name: score for name, score in scores.items() if score is not None}
+    return dataset(files).to_table(filter=field(POINT).isin(pa.array(numbers)))
 
 
 def _known(metrics: str | Sequence[str] | None, key: str) -> list[str]:
@@ -377,7 +289,7 @@ def _notes(manifest: Manifest, swept: int, names: list[str], where: str | None) 
         yield f"{kept}: points it left out are not compared; sweep with --keep all for other questions"
 
 
-def _ties(rows: Sequence[Mapping[str, Any]], values: Matrix, manifest: Manifest) -> Iterator[str]:
+def _ties(rows: Sequence[Mapping[str, Any]], values: Any, manifest: Manifest) -> Iterator[str]:
     """Yield a note where points of the front are equal in all metrics."""
     stands_in = stand_ins(values, 0.0)
     tied = [(rows[i], rows[stand]) for i, stand in enumerate(stands_in) if i != stand]

@@ -6,13 +6,9 @@ surer than each figure alone.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from math import inf
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -20,7 +16,8 @@ import numpy as np
 from npusim.config import validate_data
 from npusim.config.overrides import full_factorial, parse_override
 from npusim.cost import thread_count
-from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError
+from npusim.errors import ConfigError, InfeasibleError, UnknownNameError
+from npusim.explore.scoring_pool import processes
 from npusim.studies.pareto import front
 from npusim.system.answering import MORE, Simulated, balanced, dram_with_more, simulate, system_of
 from npusim.system.demands import least_s
@@ -113,10 +110,11 @@ def study_mix(
                         pairs[n].append((before_s, own_s))
             replications *= 2
     rows = [
-        row.model_copy(update={"change": change if row.at else None, "replications": len(pair)})
-        for row, change, pair in zip(rows, changes_of_mean, pairs, strict=True)
+        row.model_copy(
+            update={"change": change if row.at else None, "replications": len(pair), "on_front": is_on}
+        )
+        for row, change, pair, is_on in zip(rows, changes_of_mean, pairs, fronts, strict=True)
     ]
-    rows = [row.model_copy(update={"on_front": on}) for row, on in zip(rows, fronts, strict=True)]
     return MixStudy(
         title=mix.title,
         soc=base.soc,
@@ -272,15 +270,8 @@ def _in_processes(count: int) -> Iterator[Callable[[Sequence[Job]], Iterable[tup
     if cores < 2 or count <= _FEW:
         yield lambda jobs: map(_simulated, jobs)
         return
-    ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which ends these
-    try:
-        with ProcessPoolExecutor(cores, get_context("spawn"), signal.signal, ignore) as pool:
-            yield lambda jobs: pool.map(_simulated, jobs)
-    except BrokenProcessPool:
-        raise NpusimError(
-            "a process that simulates was ended from outside, perhaps for want of memory; use fewer cores "
-            "(NUMBA_NUM_THREADS=1)"
-        ) from None
+    with processes(cores, "use fewer cores (NUMBA_NUM_THREADS=1)") as pool:
+        yield lambda jobs: pool.map(_simulated, jobs)
 
 
 def _on_front(rows: Sequence[DesignRow], stream: str, minimise: Sequence[str]) -> list[bool]:

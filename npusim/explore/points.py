@@ -93,18 +93,23 @@ def positions_in_unit_cube(axes: Sequence[Axis], cube: Any) -> Any:
 
 def _rows(design: DesignSpec, dimensions: int, start: int, count: int) -> Any:
     """Return consecutive rows of a sampled design in the unit cube, shape (count, dimensions)."""
-    if design.method == "latin-hypercube":
-        from npusim.studies.uncertainty import latin_hypercube
-
-        return latin_hypercube(design.points or 0, dimensions, design.seed)[start : start + count]
     from scipy.stats import qmc  # slow to import
 
+    if design.method == "latin-hypercube":
+        return _hypercube(design.points or 0, dimensions, design.seed)[start : start + count]
     sampler = qmc.Sobol(dimensions, seed=design.seed)
     if start:
         sampler.fast_forward(start)
     with warnings.catch_warnings():  # a part of the sequence is no power of two long, the whole may be
         warnings.simplefilter("ignore", UserWarning)
         return sampler.random(count)
+
+
+@lru_cache(maxsize=4)
+def _hypercube(points: int, dimensions: int, seed: int) -> Any:
+    from scipy.stats import qmc
+
+    return qmc.LatinHypercube(dimensions, scramble=False, seed=seed).random(points)
 
 
 _LONGEST_RUN = 16_384

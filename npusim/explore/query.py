@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +13,7 @@ from npusim.confined import confined
 from npusim.documents import Document
 from npusim.errors import FileError, NpusimError, is_text
 from npusim.explore.sql import MOST_BYTES
-from npusim.explore.store import POINT, Store, read_manifest
+from npusim.explore.store import POINT, Manifest, Store, read_manifest
 
 if TYPE_CHECKING:
     from npusim.explore.sweep import SweepResult
@@ -74,10 +74,9 @@ def query(directory: str | Path | SweepResult, sql: str, most: int | None = None
     npusim query results 'SELECT * FROM points ORDER BY latency_s LIMIT 5'
     npusim query results 'SELECT "npu.tiles", min(latency_s) FROM points GROUP BY 1 ORDER BY 1' --format json
     """
-    folder = folder_of(directory)
     content = confined(
         "npusim.explore.sql:write_answer",
-        files_of(folder, read_manifest(folder).chunks),
+        kept_files(directory)[2],
         sql,
         most,
         seconds=_MOST_SECONDS,
@@ -88,23 +87,47 @@ def query(directory: str | Path | SweepResult, sql: str, most: int | None = None
     return pa.ipc.open_stream(content).read_all()
 
 
-def files_of(folder: Path, chunks: int) -> list[str]:
-    """Return the files of a sweep's kept points, by its number of chunks; NpusimError where there is none."""
-    files = [str(path.resolve()) for path in Store(folder).files(chunks)]
+def kept_files(swept: str | Path | SweepResult) -> tuple[Path, Manifest, list[str]]:
+    """Return a sweep's directory, its manifest, and the files of its kept points.
+
+    Raises
+    ------
+    NpusimError
+        Where there is no file yet, or the results are damaged.
+    """
+    folder = Path(swept if isinstance(swept, str | Path) else swept.directory)
+    manifest = read_manifest(folder)
+    files = [str(path.resolve()) for path in Store(folder).files(manifest.chunks)]
     if not files:
         raise NpusimError(f"{folder}: no chunk is finished yet")
     if not is_text(files[0]):  # DuckDB opens no such path
         raise FileError(files[0], "lies in a folder whose name is not UTF-8", "rename the folder")
-    return files
-
-
-def folder_of(swept: str | Path | SweepResult) -> Path:
-    """Return the directory of a sweep's results."""
-    return Path(swept if isinstance(swept, str | Path) else swept.directory)
+    return folder, manifest, files
 
 
 def points_table(directory: str | Path) -> Any:
     """Return the kept points of a sweep as an Arrow table, in order."""
-    folder = folder_of(directory)
-    tables = [pq.ParquetFile(file).read() for file in files_of(folder, read_manifest(folder).chunks)]
+    tables = [pq.ParquetFile(file).read() for file in kept_files(directory)[2]]
     return pa.concat_tables(tables).sort_by(POINT)
+
+
+class KeptPoints(Document):
+    """A result whose main table is the points that it wrote into a directory."""
+
+    WRITTEN: ClassVar[str] = "kept"
+    """Name of that table."""
+    seconds: float
+    """Time of this run, in s."""
+    directory: str
+    """Where the results are."""
+
+    @classmethod
+    def tables(cls) -> tuple[str, ...]:
+        """Return the names of the tables; the points that are written come first."""
+        return (cls.WRITTEN, *super().tables())
+
+    def records(self, table: str | None = None) -> list[dict[str, Any]]:
+        """Return the points that are written, with axes and metrics as columns; or another table."""
+        if table not in (None, self.WRITTEN):
+            return super().records(table)
+        return cast(list[dict[str, Any]], points_table(self.directory).to_pylist())

@@ -22,6 +22,17 @@ _scorer: list[Any] = []
 
 
 @contextmanager
+def processes(cores: int, remedy: str, score: Score | None = None) -> Iterator[ProcessPoolExecutor]:
+    """Context with processes that ignore Ctrl-C and keep a scorer; NpusimError where one is ended."""
+    try:
+        with ProcessPoolExecutor(cores, get_context("spawn"), _begin, (pickle.dumps(score),)) as pool:
+            yield pool
+    except BrokenProcessPool:
+        problem = "a process was ended from outside, perhaps for want of memory"
+        raise NpusimError(f"{problem}; {remedy}") from None
+
+
+@contextmanager
 def on_processes(score: Score, cores: int) -> Iterator[Score]:
     """Context with a scorer that runs on `cores` processes; on one core, `score` itself.
 
@@ -33,23 +44,13 @@ def on_processes(score: Score, cores: int) -> Iterator[Score]:
     if cores < 2:
         yield score
         return
-    context = get_context("spawn")
-    with ProcessPoolExecutor(cores, context, _take, (pickle.dumps(score),)) as pool:
+    with processes(cores, "go on with --resume, on fewer cores (--cores 1)", score) as pool:
 
         def run(portions: list[list[str]]) -> Iterator[list[float]]:
             with _interrupts_later():  # asking starts processes
                 return pool.map(_scored, portions)
 
-        def spread(texts: Sequence[str]) -> list[float]:
-            try:
-                return in_portions(texts, run)
-            except BrokenProcessPool:
-                raise NpusimError(
-                    "a process that scores was ended from outside, perhaps for want of memory; go on with "
-                    "--resume, on fewer cores (--cores 1)"
-                ) from None
-
-        yield spread
+        yield lambda texts: in_portions(texts, run)
 
 
 @contextmanager
@@ -78,7 +79,7 @@ def in_portions(texts: Sequence[str], run: Callable[[list[list[str]]], Iterator[
     return scores
 
 
-def _take(content: bytes) -> None:
+def _begin(content: bytes) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which ends these
     _scorer[:] = [pickle.loads(content)]
 

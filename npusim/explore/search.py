@@ -12,22 +12,21 @@ from __future__ import annotations
 import io
 import os
 import time
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 from pymoo.operators.crossover.sbx import cross_sbx
 from pymoo.operators.mutation.pm import mut_pm
 
-from npusim.documents import Document, Part
-from npusim.errors import FileError, NpusimError
+from npusim.documents import Part
+from npusim.errors import NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.fronts import with_objectives
-from npusim.explore.query import points_table
+from npusim.explore.query import KeptPoints
 from npusim.explore.spaces import Space, load_space
 from npusim.explore.store import (
     MANIFEST,
@@ -40,7 +39,7 @@ from npusim.explore.store import (
     write_whole,
 )
 from npusim.explore.sweep import Interrupted
-from npusim.files import parquet_bytes
+from npusim.files import parquet_bytes, read_arrays
 from npusim.metrics import admitted, objectives
 from npusim.studies.evolution import ranked
 from npusim.studies.pareto import front, hypervolume_shares
@@ -161,27 +160,26 @@ _Answers = tuple[Any, Any, Any]
 
 
 class SearchLog:
-    """The log of one search.
+    """The log of one search; it is resumed with the same label alone."""
 
-    Parameters
-    ----------
-    seed, population : int
-        A log can only be resumed with the same: they decide which points are evaluated.
-    """
-
-    def __init__(self, directory: Path, space: Space, seed: int, population: int, resume: bool) -> None:
-        self.directory = directory
+    def __init__(self, store: Store, label: str, resume: bool) -> None:
+        self.store, self.file = store, store.directory / _FILE
         self.count = 0
         """Points evaluated so far."""
-        self.population = population
-        self.file = directory / _FILE
-        self._label = f"{space_hash(space)} {equations()} seed {seed} population {population}"
+        self._label = label
         self._parts: list[_Answers] = []
         self._old: _Answers | None = None
         if resume and os.path.lexists(self.file):
-            self._old = self._read()
-        elif any(entry.name[:1] != "." for entry in directory.iterdir()):
-            raise not_empty(directory)
+            arrays = read_arrays(self.file, remedy="search into another directory")
+            known, *old = (arrays.get(name, np.empty(0)) for name in ("label", "points", "values", "good"))
+            if str(known) != label:
+                raise NpusimError(
+                    f"{store.directory}: cannot be resumed: it holds a search of another space, seed, "
+                    "population or version of npusim; search into another directory"
+                )
+            self._old = old[0], old[1], old[2]
+        elif any(entry.name[:1] != "." for entry in store.directory.iterdir()):
+            raise not_empty(store.directory)
 
     def answers(self, points: Any, evaluate: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
         """Return (objectives, whether admitted) of points, from an earlier run's log where possible."""
@@ -208,30 +206,6 @@ class SearchLog:
         np.savez(buffer, label=np.array(self._label), points=points, values=values, good=good)
         write_whole(self.file, buffer.getvalue())
 
-    def _read(self) -> _Answers:
-        damaged = FileError(
-            str(self.file), "is no log of a search, or damaged", "search into another directory"
-        )
-        if not self.file.is_file():
-            raise damaged
-        try:
-            # What npusim writes is not compressed, so that no more is in memory than on the disk.
-            with zipfile.ZipFile(self.file) as packed:
-                if any(part.compress_type != zipfile.ZIP_STORED for part in packed.infolist()):
-                    raise damaged
-            with np.load(self.file, allow_pickle=False) as arrays:
-                label, points, values, good = (arrays[name] for name in ("label", "points", "values", "good"))
-        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
-            raise damaged from None
-        if str(label) != self._label:
-            raise NpusimError(
-                f"{self.directory}: cannot be resumed: it holds a search of another space, seed, "
-                "population or version of npusim; search into another directory"
-            )
-        if (points.ndim, values.ndim, good.ndim) != (2, 2, 1) or not len(points) == len(values) == len(good):
-            raise damaged
-        return points, values, good
-
 
 class SearchStep(Part):
     """Progress of both searches after some evaluations."""
@@ -244,7 +218,7 @@ class SearchStep(Part):
     """The same of random search."""
 
 
-class SearchResult(Document):
+class SearchResult(KeptPoints):
     """Result of a search."""
 
     schema_: Literal["npusim.search/1"] = Field("npusim.search/1", alias="schema")
@@ -259,21 +233,7 @@ class SearchResult(Document):
     """Metrics of the front."""
     steps: list[SearchStep]
     """Hypervolume of both over evaluations."""
-    seconds: float
-    """Time of this run, in s."""
-    directory: str
-    """Where front and log are."""
-
-    @classmethod
-    def tables(cls) -> tuple[str, ...]:
-        """Return the names of the tables: `front`, the points that are written, stands on disk."""
-        return ("front", "steps")
-
-    def records(self, table: str | None = None) -> list[dict[str, Any]]:
-        """Return the points that are written, with axes and metrics as columns; or the steps."""
-        return (
-            points_table(self.directory).to_pylist() if table in (None, "front") else super().records(table)
-        )
+    WRITTEN: ClassVar[str] = "front"
 
 
 def _evaluated(campaign: Campaign, points: Any) -> tuple[Any, Any]:
@@ -353,7 +313,8 @@ def search(
     size = population or int(np.clip(4 * round(np.sqrt(budget) / 4), 20, 1000))
     store.make()
     with store.locked():
-        log = SearchLog(store.directory, space, seed, size, resume)
+        label = f"{space_hash(space)} {equations()} seed {seed} population {size}"
+        log = SearchLog(store, label, resume)
         evolution = Evolution([axis.size for axis in campaign.axes], size, seed)
         while log.count < budget:
             points = evolution.ask()
@@ -381,12 +342,10 @@ def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, start_s:
     kept = kept[np.unique(points[kept], axis=0, return_index=True)[1]]
     scores, numbers = campaign.scores_at(points[kept]), np.ravel_multi_index(tuple(points[kept].T), sizes)
     coordinates, names = points[kept].astype(float), campaign.space.metrics
-    table = table_of(campaign.axes, numbers, coordinates, scores, int(good.sum()), names)
-    store = Store(log.directory)
-    write_whole(store.result, parquet_bytes(table))
+    write_whole(log.store.result, parquet_bytes(table_of(campaign.axes, numbers, coordinates, scores, names)))
     manifest = manifest_of(campaign.space, campaign.axes, campaign.total, campaign.total)
-    manifest.write(log.directory / MANIFEST)  # for query and pareto
-    store.finish(log.directory / MANIFEST, store.result, log.file)
+    manifest.write(log.store.directory / MANIFEST)  # for query and pareto
+    log.store.finish(log.store.directory / MANIFEST, log.store.result, log.file)
     return SearchResult(
         points=campaign.total,
         evaluations=len(points),
@@ -394,7 +353,7 @@ def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, start_s:
         minimise=list(campaign.space.objectives),
         steps=steps,
         seconds=time.perf_counter() - start_s,
-        directory=str(log.directory),
+        directory=str(log.store.directory),
     )
 
 

@@ -198,6 +198,9 @@ class Space(Section):
     """Which points are written: `all`, `pareto` (those that no other point dominates in the objectives) or
     `top:N` (the N best in the first objective, those of `minimise` first)."""
 
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json(by_alias=True))
+
     @property
     def objectives(self) -> list[str]:
         """Metrics that are optimised: those of `minimise`, then those of `maximise`."""
@@ -251,15 +254,6 @@ def networks_of(space: Space) -> tuple[Network, ...]:
     """Return the network of a space, then those of its axis `workload`."""
     spec = space.axes.get(_WORKLOAD)
     return (space.workload, *(spec.values or () if spec is not None else ()))
-
-
-def space_of(text: str, networks: Sequence[Network]) -> Space:
-    """Return a space from its JSON, which names its networks only, and `networks_of` it."""
-    space = Space.model_validate_json(text)
-    axes = dict(space.axes)
-    if networks[1:]:
-        axes[_WORKLOAD] = axes[_WORKLOAD].model_copy(update={"values": list(networks[1:])})
-    return space.model_copy(update={"workload": networks[0], "axes": axes})
 
 
 def parse_keep(text: str) -> tuple[str, int]:

@@ -34,7 +34,6 @@ from npusim.scenario import load_network, name_of
 MANIFEST = "manifest.json"
 POINT = "point"
 """Column with the number of a point."""
-_ADMITTED = b"npusim.admitted"
 _BEGINNING = ("manifest.json", "checksums")
 _LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
 _ANEW = "the sweep with --resume computes it again"
@@ -239,7 +238,7 @@ class Store:
         """Note the checksums of files that are written; FileError where the disk takes no more."""
         try:
             with self.checksums.open("a", encoding="ascii") as file:
-                file.writelines(f"{_digest(path)}  {self._name(path)}\n" for path in paths)
+                file.writelines(f"{files.sha256_of(path)}  {self._name(path)}\n" for path in paths)
         except OSError as error:
             raise FileError(str(self.checksums), f"cannot be written ({error.strerror})", _ANEW) from None
 
@@ -247,7 +246,7 @@ class Store:
         """Write the checksums of these files and of all chunks that are whole, sorted; no others."""
         listed = self._listed()
         chunks = [path for path in sorted(self.chunks.glob("*.parquet")) if self._name(path) in listed]
-        digests = {self._name(path): _digest(path) for path in paths}
+        digests = {self._name(path): files.sha256_of(path) for path in paths}
         digests |= {self._name(path): listed[self._name(path)] for path in chunks}
         lines = (f"{digests[name]}  {name}\n" for name in sorted(digests))
         write_whole(self.checksums, "".join(lines).encode())
@@ -305,7 +304,7 @@ class Store:
 
     def _is_whole(self, path: Path, listed: dict[str, str]) -> bool:
         wanted = listed.get(self._name(path))
-        return wanted is not None and path.is_file() and _digest(path) == wanted
+        return wanted is not None and path.is_file() and files.sha256_of(path) == wanted
 
     def clear_drafts(self) -> None:
         """Remove what a killed run left half-written."""
@@ -347,24 +346,17 @@ class Store:
         begins = (int(path.stem) * manifest.chunk for path in self.chunks.glob("*.parquet"))
         return sum(min(manifest.chunk, manifest.points - begin) for begin in begins)
 
-    def tables(self, total: int, columns: list[str] | None = None) -> Iterator[Any]:
+    def tables(self, total: int) -> Iterator[Any]:
         """Yield the chunks, so many in all, as Arrow tables, in order."""
-        for index in range(total):
-            yield pq.read_table(self.chunk(index), columns=columns)
+        return (pq.read_table(self.chunk(index)) for index in range(total))
 
-    def admitted(self, total: int) -> int:
-        """Return how many points of all chunks keep to the constraints."""
-        metadata = (pq.read_metadata(self.chunk(index)).metadata for index in range(total))
-        return sum(int(m[_ADMITTED]) for m in metadata)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    def rows(self, total: int) -> int:
+        """Return how many points all chunks hold."""
+        return sum(pq.read_metadata(self.chunk(index)).num_rows for index in range(total))
 
 
 def table_of(
-    axes: tuple[Axis, ...], numbers: Any, coordinates: Any, scores: Any, admitted: int, asked: Collection[str]
+    axes: tuple[Axis, ...], numbers: Any, coordinates: Any, scores: Any, asked: Collection[str]
 ) -> Any:
     """Return points as an Arrow table: number, axes by path, metrics.
 
@@ -372,8 +364,6 @@ def table_of(
     ----------
     coordinates : array of float, shape (points, axes)
     scores : mapping of metric to array, or array of TOTAL_DTYPE; shape (points,)
-    admitted : int
-        How many points of the chunk keep to the constraints, kept or not.
     asked : collection of str
         Metrics that the space names; of those that need to be asked for, only these get a column.
     """
@@ -390,14 +380,11 @@ def table_of(
         if name in asked or not metric.is_asked
     }
     units = {name: unit_of(name) for name in METRICS} | {axis.path: axis.unit for axis in axes}
-    schema = pa.schema(
-        [
-            pa.field(name, column.type, metadata={"unit": units.get(name) or "1"})
-            for name, column in columns.items()
-        ],
-        {_ADMITTED: str(admitted)},
-    )
-    return pa.table(list(columns.values()), schema=schema)
+    fields = [
+        pa.field(name, column.type, metadata={"unit": units.get(name) or "1"})
+        for name, column in columns.items()
+    ]
+    return pa.table(list(columns.values()), schema=pa.schema(fields))
 
 
 def _column(values: Any) -> Any:

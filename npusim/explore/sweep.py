@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -18,16 +17,13 @@ import pyarrow as pa
 from pydantic import Field
 
 from npusim.cost import TOTAL_DTYPE
-from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, shown
 from npusim.explore.campaign import Campaign, base_soc, campaign_of
-from npusim.explore.fronts import best_of, keep_points
-from npusim.explore.query import points_table
-from npusim.explore.robustness import with_intervals
+from npusim.explore.fronts import best_of, keep_points, with_intervals
+from npusim.explore.query import KeptPoints
 from npusim.explore.spaces import Space, load_space, parse_keep
 from npusim.explore.store import (
     MANIFEST,
-    POINT,
     Manifest,
     Store,
     manifest_of,
@@ -63,7 +59,7 @@ class Interrupted(NpusimError):
     exit_status = 130
 
 
-class SweepResult(Document):
+class SweepResult(KeptPoints):
     """Result of a sweep."""
 
     schema_: Literal["npusim.sweep/1"] = Field("npusim.sweep/1", alias="schema")
@@ -74,19 +70,6 @@ class SweepResult(Document):
     """Points that are written."""
     recomputed: int = 0
     """Chunks that were there, but not as they had been written, and were computed again."""
-    seconds: float
-    """Time of this run, in s."""
-    directory: str
-    """Where the results are."""
-
-    @classmethod
-    def tables(cls) -> tuple[str, ...]:
-        """Return the names of the tables: `kept`, the points that are written, stands on disk."""
-        return ("kept",)
-
-    def records(self, table: str | None = None) -> list[dict[str, Any]]:
-        """Return the points that are written, with axes and metrics as columns."""
-        return points_table(self.directory).to_pylist() if table in (None, "kept") else super().records(table)
 
 
 def sweep(
@@ -175,8 +158,6 @@ def sweep(
             raise NpusimError(f"--keep: {error}") from None
         design = Space.model_validate({**design.model_dump(by_alias=True), "keep": keep})
     runner = _runner(scheduler)
-    temporary = None if directory is not None else tempfile.mkdtemp(prefix="npusim-sweep-")
-    target = Path(directory) if directory is not None else Path(str(temporary)) / "points"
 
     def tick(done: int, total: int) -> None:
         if progress is not None:
@@ -186,8 +167,11 @@ def sweep(
                 f"stopped after {done:,} of {total:,} points; the same command with --resume goes on"
             )
 
-    try:
-        with _opened(target, design, resume, chunk) as (store, manifest):
+    with ExitStack() as until_end:
+        if directory is None:  # whatever ends this, the folder goes; then it lives as long as the result
+            temporary = TemporaryDirectory(prefix="npusim-sweep-", ignore_cleanup_errors=True)
+            directory = Path(until_end.enter_context(temporary), "points")
+        with _opened(Path(directory), design, resume, chunk) as (store, manifest):
             done, size = store.done(manifest.chunks), manifest.chunk
             damaged = store.damaged(done)
             spans = [(i, i * size, min((i + 1) * size, manifest.points)) for i in range(manifest.chunks)]
@@ -198,14 +182,9 @@ def sweep(
                 tick(finished, manifest.points)
             wanted = base_soc(design).calibration is not None if intervals is None else intervals
             kept = _merge(store, manifest, design, tick if wanted else None)
-    except BaseException:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    counts = {"points": manifest.points, "kept": kept, "recomputed": damaged}
-    result = SweepResult(**counts, directory=str(directory or target), seconds=time.perf_counter() - began)
-    if temporary is not None:
-        weakref.finalize(result, shutil.rmtree, temporary, ignore_errors=True)
+        counts = {"points": manifest.points, "kept": kept, "recomputed": damaged}
+        result = SweepResult(**counts, directory=str(directory), seconds=time.perf_counter() - began)
+        weakref.finalize(result, until_end.pop_all().close)
     return result
 
 
@@ -236,14 +215,14 @@ def chunk_bytes(campaign: Campaign, start: int, stop: int, scratch: Any = None) 
         Memory to reuse, for at least `stop - start` points.
     """
     totals = campaign.totals(start, stop, scratch, parse_keep(campaign.space.keep)[0] == "pareto")
-    rows, admitted = keep_points(campaign.space, totals)
+    rows = keep_points(campaign.space, totals)
     numbers = start + rows
     if campaign.points.is_full:
         coordinates = campaign.points.coordinates(numbers)
     else:
         coordinates = campaign.points.coordinates(np.arange(start, stop))[rows]
     names = campaign.space.metrics
-    return parquet_bytes(table_of(campaign.axes, numbers, coordinates, totals[rows], admitted, names))
+    return parquet_bytes(table_of(campaign.axes, numbers, coordinates, totals[rows], names))
 
 
 def _local(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
@@ -303,13 +282,10 @@ def _merge(store: Store, manifest: Manifest, space: Space, tick: Progress | None
     paths = [store.directory / MANIFEST]
     if parse_keep(space.keep)[0] == "all":
         store.finish(*paths)
-        return store.admitted(manifest.chunks)
-    names = list(dict.fromkeys([POINT, *space.objectives]))
-    tables = list(store.tables(manifest.chunks, names))
-    scores = {name: np.concatenate([numbers_in(t, name) for t in tables]) for name in names}
-    numbers = scores[POINT][best_of(space, scores)]
-    rows = [t.filter(pa.array(np.isin(numbers_in(t, POINT), numbers))) for t in store.tables(manifest.chunks)]
-    merged = pa.concat_tables(rows).replace_schema_metadata(None)
+        return store.rows(manifest.chunks)
+    points = pa.concat_tables(store.tables(manifest.chunks))
+    scores = {name: numbers_in(points, name) for name in space.objectives}
+    merged = points.take(pa.array(best_of(space, scores)))
     if tick is not None and merged.num_rows <= _MOST_INTERVALS:
         merged = with_intervals(merged, space, tick)
     write_whole(store.result, parquet_bytes(merged))

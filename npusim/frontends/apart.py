@@ -7,7 +7,7 @@ are read.
 
 import io
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -45,14 +45,7 @@ def graph_of_file(
     Parameters and errors are those of `npusim.frontends.openvino_ir.import_model`; an `NpusimError` also
     says that the reader died or exceeded its limits.
     """
-    return _graph(
-        "npusim.frontends.apart:write_graph_of_file",
-        str(Path(path).expanduser()),
-        {name: list(shape) for name, shape in (shapes or {}).items()},
-        None if precision is None else precision.value,
-        dict(roles or {}),
-        **_limits_of_file(path),
-    )
+    return _graph(str(Path(path).expanduser()), shapes or {}, precision, roles or {}, **_limits_of_file(path))
 
 
 def try_model_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -102,10 +95,10 @@ def graph_of_module(
     child died or exceeded its limits.
     """
     return _graph(
-        "npusim.frontends.apart:write_graph_of_module",
         what,
-        None if precision is None else precision.value,
-        dict(roles or {}),
+        {},
+        precision,
+        roles or {},
         seconds=_MODULE_S,
         most_bytes=_most_bytes(_memory() // 2),
         what=f"tracing {shown(what)}",
@@ -113,50 +106,42 @@ def graph_of_module(
     )
 
 
-def write_graph_of_file(
-    stream: BinaryIO, path: str, shapes: dict[str, list[int]], precision: str | None, roles: dict[str, str]
+def _graph(
+    source: str,
+    shapes: Mapping[str, Sequence[int]],
+    precision: DType | None,
+    roles: Mapping[str, Role],
+    **limits: Any,
+) -> Graph:
+    refuse_missing_openvino()
+    request = source, {name: list(shape) for name, shape in shapes.items()}, precision, dict(roles)
+    written = confined("npusim.frontends.apart:write_graph", *request, **limits)
+    answer = _OwnClasses(io.BytesIO(written)).load()
+    if isinstance(answer, NpusimError):
+        raise answer
+    assert isinstance(answer, Graph)
+    return answer
+
+
+def write_graph(
+    stream: BinaryIO, source: str, shapes: dict[str, list[int]], precision: str | None, roles: dict[str, str]
 ) -> None:
-    """Write a model file's graph, or why there is none."""
-    _write(stream, lambda: import_model(path, shapes, _roles(roles), _format(precision)))
+    """Write the graph of a model file, or of a module in a Python file, or why there is none."""
+    from npusim.frontends.pyg import MODULE, from_pyg, module_at
 
-
-def write_graph_of_module(stream: BinaryIO, what: str, precision: str | None, roles: dict[str, str]) -> None:
-    """Write the graph of a module in a user's Python file, or why there is none."""
-    from npusim.frontends.pyg import from_pyg, module_at
-
-    def traced() -> Graph:
-        named = module_at(what)
-        return from_pyg(named.module, named.inputs, named.name, _roles(roles), _format(precision))
-
-    _write(stream, traced)
-
-
-def _format(precision: str | None) -> DType | None:
-    return None if precision is None else DType(precision)
-
-
-def _roles(roles: Mapping[str, str]) -> dict[str, Role]:
-    return {name: Role(role) for name, role in roles.items()}
-
-
-def _write(stream: BinaryIO, make: Callable[[], Graph]) -> None:
+    meant, held = {name: Role(role) for name, role in roles.items()}, DType(precision) if precision else None
     answer: Graph | NpusimError
     try:
-        answer = make()
+        if MODULE.fullmatch(source):
+            found = module_at(source)
+            answer = from_pyg(found.module, found.inputs, found.name, meant, held)
+        else:
+            answer = import_model(source, shapes, meant, held)
     except NpusimError as error:
         if "bad_alloc" in str(error):  # as readers report it
             raise MemoryError from None
         answer = error
     pickle.dump(answer, stream)
-
-
-def _graph(work: str, *arguments: Any, **limits: Any) -> Graph:
-    refuse_missing_openvino()
-    answer = _OwnClasses(io.BytesIO(confined(work, *arguments, **limits))).load()
-    if isinstance(answer, NpusimError):
-        raise answer
-    assert isinstance(answer, Graph)
-    return answer
 
 
 class _OwnClasses(pickle.Unpickler):

@@ -324,7 +324,7 @@ class _Einsum:
         columns = "".join(label for label in right.term if label not in both)
         result, sizes = batch + rows + columns, self._sizes(left) | self._sizes(right)
         if not depth:
-            a, b = self._spread(left, result), self._spread(right, result)
+            a, b = (self._grouped(operand, *result) for operand in (left, right))
             return _Operand(self.editor.eltwise("Multiply", a, b, self._next("result")), result)
         a, transpose_a = self._laid_out(left, batch, rows, depth)
         b, transpose_b = self._laid_out(right, batch, depth, columns)
@@ -335,17 +335,14 @@ class _Einsum:
     def _laid_out(self, operand: _Operand, batch: str, first: str, second: str) -> tuple[str, bool]:
         """Return an operand as [batch, first, second], and whether these two lie exchanged."""
         exchanged = bool(first) and operand.term == batch + second + first
-        parts = (batch, second, first) if exchanged else (batch, first, second)
-        operand = self._transposed(operand, "".join(parts))
-        sizes = self._sizes(operand)
-        shape = [math.prod(sizes[label] for label in part) for part in parts]
-        return self.editor.reshape(operand.tensor, shape, self._next("operand")), exchanged
+        parts = (second, first) if exchanged else (first, second)
+        return self._grouped(operand, batch, *parts), exchanged
 
-    def _spread(self, operand: _Operand, result: str) -> str:
-        """Return an operand with a dimension for each label of the result, 1 where it has none."""
-        operand = self._transposed(operand, "".join(label for label in result if label in operand.term))
+    def _grouped(self, operand: _Operand, *parts: str) -> str:
+        """Return an operand with a dimension for each group of labels, 1 for labels that it has not."""
+        operand = self._transposed(operand, "".join(x for part in parts for x in part if x in operand.term))
         sizes = self._sizes(operand)
-        shape = [sizes.get(label, 1) for label in result]
+        shape = [math.prod(sizes.get(label, 1) for label in part) for part in parts]
         return self.editor.reshape(operand.tensor, shape, self._next("operand"))
 
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from npusim.errors import (
     DynamicShapeError,
-    FileError,
     ModelFileError,
     ShapeError,
     UnfixedSizeError,
     UnknownNameError,
     shown,
 )
+from npusim.files import optional_module
 from npusim.frontends.model_structure import (
     LARGEST_XML,
     ModelStructure,
@@ -69,23 +69,14 @@ def openvino(purpose: str = "model files are read with it") -> Any:
     FileError
         Where it is not installed.
     """
-    try:
-        with unreported():
-            import openvino as module
-    except ImportError:
-        raise _not_installed(purpose) from None
-    return module
+    with unreported():
+        return optional_module("openvino", '"npusim[openvino]"', f", and {purpose}")
 
 
 def refuse_missing_openvino() -> None:
     """Raise the error of `openvino` where it is not installed, without importing it."""
     if find_spec("openvino") is None:
-        raise _not_installed()
-
-
-def _not_installed(purpose: str = "model files are read with it") -> FileError:
-    remedy = 'install it: pip install "npusim[openvino]"'
-    return FileError("openvino", f"is not installed, and {purpose}", remedy)
+        openvino()
 
 
 def import_model(

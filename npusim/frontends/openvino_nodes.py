@@ -1,19 +1,19 @@
 """How each operator type is written as an OpenVINO node: settings become constant operands.
 
-The inverse of reading settings (`npusim.ops.Settings`). A writer is `Exact`, or `ForTiming` where the
-operator does not say all that its values depend on. Only exact ones take part in an export.
+The inverse of reading settings (`npusim.ops.Settings`). Writers are exact, or for timing where an operator
+does not say all that its values depend on. Only exact ones take part in an export.
 """
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from npusim.errors import NpusimError
-from npusim.ops import DType, Operator, Tensor
+from npusim.files import optional_module
+from npusim.ops import DType, Family, Operator, Tensor
 
 _ELEMENT_TYPES = {
     DType.FP64: "f64",
@@ -50,75 +50,59 @@ class Call:
     source: Tensor  # its first operand
     result: Tensor  # its first result
 
-    @property
-    def rank(self) -> int:
-        """Dimensions of the first operand."""
-        return len(self.source.shape)
-
-    def setting(self, name: str, default: Any) -> Any:
-        """Return a setting, or OpenVINO's default."""
-        return self.op.attrs.get(name, default)
-
-    def integers(self, values: Sequence[int]) -> Any:
+    def integers(self, values: Iterable[int]) -> Any:
         """Return a constant of integers."""
-        return self.ops.constant(np.asarray(values, dtype=np.int64))
+        return self.ops.constant(np.array([*values], dtype=np.int64))
 
-    def axis(self, default: int = 0) -> int:
-        """Return the first axis of the operator."""
-        return int((*self.setting("axes", ()), default)[0])
-
-    def axis_node(self) -> Any:
-        """Return the first axis as a constant."""
-        return self.ops.constant(np.int64(self.axis()))
-
-    def window(self, *without: str) -> dict[str, list[int]]:
-        """Return strides, padding and dilations of a convolution or pooling."""
-        values = {"strides": 1, "pads_begin": 0, "pads_end": 0, "dilations": 1}
-        window = {key: list(self.setting(key, (v,) * (self.rank - 2))) for key, v in values.items()}
-        return {key: sizes for key, sizes in window.items() if key not in without}
+    def create(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """Return a node of the operator's type."""
+        factory = optional_module("openvino.utils.node_factory", '"npusim[openvino]"').NodeFactory(OPSET)
+        return factory.create(self.op.type, inputs, dict(attributes))
 
 
 WriteRule = Callable[[Call], Any]
+OPSET = "opset15"
+"""Version of OpenVINO's operation set that is written."""
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "MVN": {"normalize_variance": True, "eps": 1e-5, "eps_mode": "inside_sqrt"},
+    "Elu": {"alpha": 1.0},
+    "AvgPool": {"exclude-pad": True},
+}
+"""Attributes that OpenVINO's node has where an operator does not say them."""
 
 
-def _same_name(function: str) -> WriteRule:
-    return lambda call: getattr(call.ops, function)(*call.inputs)
-
-
-def _by_axis(function: str) -> WriteRule:
-    return lambda call: getattr(call.ops, function)(call.inputs[0], axis=call.axis(call.rank - 1))
-
-
-def _convolution(function: str) -> WriteRule:
-    return lambda call: getattr(call.ops, function)(*call.inputs[:2], **call.window())
-
-
-def _reduce(function: str) -> WriteRule:
-    def write(call: Call) -> Any:
-        axes, keep = call.integers(call.setting("axes", range(call.rank))), call.setting("keep_dims", False)
-        return getattr(call.ops, function)(call.inputs[0], axes, keep_dims=bool(keep))
-
-    return write
+def _by_settings(call: Call) -> Any:
+    """Write an operator as it is read (`npusim.ops.Settings`): settings are operands and attributes."""
+    op, settings, inputs, rank = call.op, call.op.traits.settings, list(call.inputs), len(call.source.shape)
+    attributes = {key: op.attrs[key] for key in settings.attributes if key in op.attrs}
+    default = {Family.REDUCE: tuple(range(rank)), Family.SOFTMAX: (rank - 1,)}.get(op.family, (0,))
+    axes = op.attrs.get("axes", default)
+    if isinstance(settings.axes, int):
+        inputs[settings.axes :] = [call.integers(axes)]
+    elif settings.axes is not None:
+        attributes[settings.axes] = int(axes[0])
+    return call.create(inputs, {**_DEFAULTS.get(op.type, {}), **attributes})
 
 
 def _slice(call: Call) -> Any:
     """Take the last elements of each axis: where a slice starts is not known, and hardly changes the time."""
     starts = [whole - part for whole, part in zip(call.source.shape, call.result.shape, strict=True)]
     ends = (starts, call.source.shape, [1] * len(starts), range(len(starts)))
-    return call.ops.slice(call.inputs[0], *(call.integers(list(values)) for values in ends))
+    return call.create([call.inputs[0], *map(call.integers, ends)], {})
 
 
 def _scatter_elements(call: Call) -> Any:
-    reduction = call.setting("reduction", "none")
+    reduction = call.op.attrs.get("reduction", "none")
     # A maximum over messages must not see the blank's zero; a sum may start from it, which is one pass less.
-    initial = bool(call.setting("use_init_val", reduction in ("none", "sum")))
-    operands = (*call.inputs[:3], call.axis_node())
-    return call.ops.scatter_elements_update(*operands, reduction=reduction, use_init_val=initial)
+    initial = bool(call.op.attrs.get("use_init_val", reduction in ("none", "sum")))
+    operands = [*call.inputs[:3], call.integers(call.op.attrs.get("axes", (0,)))]
+    return call.create(operands, {"reduction": reduction, "use_init_val": initial})
 
 
-def _inserted_axes(op: Operator, short: tuple[int, ...], long: tuple[int, ...]) -> list[int]:
-    """Return the axes of length 1 that make the longer shape of the shorter one."""
-    axes, left = [], list(short)
+def _reshaped(call: Call) -> Any:
+    """Write an Unsqueeze or Squeeze, whose axes are those of length 1 that make the longer shape."""
+    short, long = sorted((call.source.shape, call.result.shape), key=len)
+    axes, left = list[int](), list(short)
     for axis, size in enumerate(long):
         if left and left[0] == size:
             left.pop(0)
@@ -126,24 +110,9 @@ def _inserted_axes(op: Operator, short: tuple[int, ...], long: tuple[int, ...]) 
             axes.append(axis)
     if left or len(long) - len(axes) != len(short):
         raise UnwritableError(
-            f"operator {op.name!r} ({op.type}): {short} and {long} differ by more than ones"
+            f"operator {call.op.name!r} ({call.op.type}): {short} and {long} differ by more than ones"
         )
-    return axes
-
-
-def _unsqueeze(call: Call) -> Any:
-    axes = _inserted_axes(call.op, call.source.shape, call.result.shape)
-    return call.ops.unsqueeze(call.inputs[0], call.integers(axes))
-
-
-def _squeeze(call: Call) -> Any:
-    axes = _inserted_axes(call.op, call.result.shape, call.source.shape)
-    return call.ops.squeeze(call.inputs[0], call.integers(axes))
-
-
-def _transpose(call: Call) -> Any:
-    order = call.setting("order", range(call.rank)[::-1])
-    return call.ops.transpose(call.inputs[0], call.integers(order))
+    return call.create([call.inputs[0], call.integers(axes)], {})
 
 
 def _reshape(call: Call) -> Any:
@@ -155,47 +124,26 @@ def _reshape(call: Call) -> Any:
         if sum(d.is_dynamic for d in operand) != 1 or not rests:
             raise UnwritableError(f"operator {call.op.name!r} (Reshape): its sizes depend on values")
         sizes[rests[0]] = -1
-    return call.ops.reshape(call.inputs[0], call.integers(sizes), special_zero=False)
+    return call.create([call.inputs[0], call.integers(sizes)], {"special_zero": False})
 
 
 def _broadcast(call: Call) -> Any:
     if call.inputs[0].get_partial_shape().is_dynamic:
         raise UnwritableError(f"operator {call.op.name!r} (Broadcast): its sizes depend on values")
-    if call.setting("mode", "numpy") == "explicit":
+    if call.op.attrs.get("mode", "numpy") == "explicit":
         raise UnwritableError(f"operator {call.op.name!r} (Broadcast): the axes that it fills are not known")
-    return call.ops.broadcast(call.inputs[0], call.integers(call.result.shape))
-
-
-def _max_pool(call: Call) -> Any:
-    return call.ops.max_pool(call.inputs[0], **call.window(), kernel_shape=list(call.op.attrs["kernel"]))
-
-
-def _avg_pool(call: Call) -> Any:
-    kernel, exclude_pad = list(call.op.attrs["kernel"]), bool(call.setting("exclude-pad", True))
-    window = call.window("dilations")
-    return call.ops.avg_pool(call.inputs[0], **window, kernel_shape=kernel, exclude_pad=exclude_pad)
-
-
-def _backprop(call: Call) -> Any:
-    window = call.window()
-    return call.ops.convolution_backprop_data(*call.inputs[:2], window.pop("strides"), **window)
+    return call.create([call.inputs[0], call.integers(call.result.shape)], {"mode": "numpy"})
 
 
 def _interpolate(call: Call) -> Any:
-    axes, sizes = call.integers(range(2, call.rank)), call.integers(call.result.shape[2:])
-    return call.ops.interpolate(call.inputs[0], sizes, call.setting("mode", "nearest"), "sizes", axes=axes)
-
-
-def _mvn(call: Call) -> Any:
-    scaled, eps = bool(call.setting("normalize_variance", True)), float(call.setting("eps", 1e-5))
-    mode = str(call.setting("eps_mode", "inside_sqrt")).lower()
-    return call.ops.mvn(call.inputs[0], call.integers(call.op.attrs["axes"]), scaled, eps, mode)
+    axes, sizes = range(2, len(call.source.shape)), call.integers(call.result.shape[2:])
+    mode = call.op.attrs.get("mode", "nearest")
+    return call.ops.interpolate(call.inputs[0], sizes, mode, "sizes", axes=call.integers(axes))
 
 
 def _swish(call: Call) -> Any:
-    source = call.inputs[0]
-    beta = call.inputs[1] if len(call.inputs) > 1 else call.ops.constant(1.0, source.get_element_type())
-    return call.ops.swish(source, beta)
+    one = call.ops.constant(1.0, call.inputs[0].get_element_type())
+    return call.create([*call.inputs, one][:2], {})
 
 
 def _region(call: Call) -> Any:
@@ -222,83 +170,39 @@ def _detection(call: Call) -> Any:
     return call.ops.detection_output(*call.inputs, _DETECTION | kept)
 
 
-def _named_alike(rule: Callable[[str], WriteRule], kinds: str) -> dict[str, WriteRule]:
-    """Return writers of types whose function in OpenVINO's operation set has their name."""
-    special = {"HSwish": "hswish", "PRelu": "prelu", "SoftPlus": "softplus"}
-    return {
-        kind: rule(special.get(kind, re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower())) for kind in kinds.split()
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Exact:
-    """A writer whose node computes what the operator computes."""
-
-    write: WriteRule
-
-
-@dataclass(frozen=True, slots=True)
-class ForTiming:
-    """A writer whose node takes the operator's time and computes other values."""
-
-    write: WriteRule
-
-
-_RULES: Mapping[str, WriteRule] = {
-    **_named_alike(
-        _same_name,
-        "Abs Add Ceiling Cos Divide Equal Erf Exp Floor FloorMod Greater GreaterEqual HSwish Less LessEqual "
-        "Log LogicalAnd LogicalNot LogicalOr Maximum Minimum Mish Multiply Negative NotEqual PRelu Power "
-        "Relu Select Sigmoid Sin SoftPlus Sqrt SquaredDifference Subtract Tanh",
-    ),
-    **_named_alike(_reduce, "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL2"),
+_PLAIN = (
+    "Abs Add AvgPool Ceiling Clamp Concat Convolution ConvolutionBackpropData Cos Divide Elu Equal Erf Exp "
+    "Floor FloorMod Gather GatherElements GatherND Gelu Greater GreaterEqual GroupConvolution HSwish Less "
+    "LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr MVN MatMul MaxPool Maximum Minimum Mish "
+    "Multiply Negative NotEqual PRelu Power ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
+    "Relu ScatterNDUpdate Select Sigmoid Sin SoftPlus Softmax Sqrt SquaredDifference Subtract Tanh"
+)
+"""Types that their settings say how to write."""
+EXACT: Mapping[str, WriteRule] = {
+    **dict.fromkeys(_PLAIN.split(), _by_settings),
     "Assign": lambda call: call.ops.assign(call.inputs[0].get_node(), call.op.attrs["variable"]),
-    "MatMul": lambda call: call.ops.matmul(
-        *call.inputs[:2], bool(call.setting("transpose_a", False)), bool(call.setting("transpose_b", False))
-    ),
-    "Softmax": _by_axis("softmax"),
-    "LogSoftmax": _by_axis("log_softmax"),
-    "Concat": lambda call: call.ops.concat(list(call.inputs), axis=call.axis()),
-    "Gather": lambda call: call.ops.gather(*call.inputs[:2], call.axis_node()),
-    "GatherElements": lambda call: call.ops.gather_elements(*call.inputs[:2], call.axis()),
-    "GatherND": lambda call: call.ops.gather_nd(*call.inputs[:2]),
     "ScatterElementsUpdate": _scatter_elements,
-    "ScatterNDUpdate": lambda call: call.ops.scatter_nd_update(
-        *call.inputs[:3], reduction=call.setting("reduction", "none")
-    ),
     "Reshape": _reshape,
-    "Unsqueeze": _unsqueeze,
-    "Squeeze": _squeeze,
-    "Transpose": _transpose,
+    "Unsqueeze": _reshaped,
+    "Squeeze": _reshaped,
+    "Transpose": lambda call: call.create(
+        [call.inputs[0], call.integers(call.op.attrs.get("order", range(len(call.source.shape))[::-1]))], {}
+    ),
     "Broadcast": _broadcast,
-    "Convert": lambda call: call.ops.convert(call.inputs[0], ELEMENT_TYPES[call.result.dtype]),
-    "Elu": lambda call: call.ops.elu(call.inputs[0], float(call.setting("alpha", 1.0))),
-    "Clamp": lambda call: call.ops.clamp(
-        call.inputs[0], float(call.op.attrs["min"]), float(call.op.attrs["max"])
-    ),
-    "Gelu": lambda call: call.ops.gelu(
-        call.inputs[0], str(call.setting("approximation_mode", "erf")).lower()
-    ),
+    "Convert": lambda call: call.create(call.inputs, {"destination_type": ELEMENT_TYPES[call.result.dtype]}),
     "Swish": _swish,
-    "MVN": _mvn,
-    "Convolution": _convolution("convolution"),
-    "GroupConvolution": _convolution("group_convolution"),
-    "ConvolutionBackpropData": _backprop,
-    "MaxPool": _max_pool,
-    "AvgPool": _avg_pool,
-    "VariadicSplit": lambda call: call.ops.variadic_split(
-        call.inputs[0], call.axis_node(), call.integers(call.op.attrs["lengths"])
+    "VariadicSplit": lambda call: call.create(
+        [call.inputs[0], call.integers(call.op.attrs["axes"]), call.integers(call.op.attrs["lengths"])], {}
     ),
 }
-EXACT: Mapping[str, Exact] = {kind: Exact(rule) for kind, rule in _RULES.items()}
-"""Writers that may take part in an export, by type."""
-TIMING: Mapping[str, ForTiming] = {
-    "Slice": ForTiming(_slice),  # where it starts is not known
-    "Interpolate": ForTiming(_interpolate),  # which pixels it reads is not known
-    "RegionYolo": ForTiming(_region),  # its anchors are not known
-    "DetectionOutput": ForTiming(_detection),  # its thresholds are not known
+"""Writers whose node computes what the operator computes, by type: they may take part in an export."""
+TIMING: Mapping[str, WriteRule] = {
+    "Slice": _slice,  # where it starts is not known
+    "Interpolate": _interpolate,  # which pixels it reads is not known
+    "RegionYolo": _region,  # its anchors are not known
+    "DetectionOutput": _detection,  # its thresholds are not known
 }
-"""Writers for measuring only, by type."""
+"""Writers whose node takes the operator's time and computes other values, by type: for measuring only."""
 
 
 def refusal(graph: str, op: Operator, problem: str) -> UnwritableError:
@@ -306,11 +210,11 @@ def refusal(graph: str, op: Operator, problem: str) -> UnwritableError:
     return UnwritableError(f"{graph}: operator {op.name!r} ({op.type}) cannot be {problem}")
 
 
-def write_node(graph: str, writer: Exact | ForTiming, call: Call, results: Sequence[Tensor]) -> Any:
+def write_node(graph: str, write: WriteRule, call: Call, results: Sequence[Tensor]) -> Any:
     """Return the node of an operator, under its name; an UnwritableError says why there is none."""
     op = call.op
     try:
-        node = writer.write(call)
+        node = write(call)
     except (KeyError, RuntimeError) as error:
         reason = f"it has no setting {error}" if isinstance(error, KeyError) else str(error).strip()
         raise refusal(graph, op, f"written: {reason.rpartition(chr(10))[2]}") from error

@@ -420,32 +420,23 @@ class _Writing:
         return self.ops.multiply(self.ops.convert(node, self.carrier), scale)
 
     def _operator(self, op: Operator) -> None:
-        if op.type == "ReadValue":
-            self._read(op)
-            return
-        inputs = [self.outputs[name] for name in op.inputs]
         results = self.graph.outputs_of(op)
-        node = self._node(op, inputs, self.graph.inputs_of(op), results)
+        node = self._node(op, results)
         for port, result in enumerate(results):
             self.outputs[result.name] = node.output(port)
-        if op.type not in _ROUNDS and _quantizes_result(self.graph, results[0]):
+        if op.type not in (*_ROUNDS, "ReadValue") and _quantizes_result(self.graph, results[0]):
             node = self._rounded(node)
             node.set_friendly_name(f"{op.name}/rounded")
             self.outputs[results[0].name] = node.output(0)
 
-    def _read(self, op: Operator) -> None:
-        """Write a state, which begins with zeros, in the format that it is read in."""
-        state, result = op.inputs[0], self.graph.tensors[op.outputs[0]]
-        zeros = self.ops.constant(np.zeros(result.shape, np.float32), element_type(self.graph, result))
-        node = self.ops.read_value(zeros, state, element_type(self.graph, result), list(result.shape))
-        node.set_friendly_name(op.name)
-        self.outputs[result.name] = node.output(0)
-
-    def _node(
-        self, op: Operator, inputs: list[Any], tensors: tuple[Tensor, ...], results: tuple[Tensor, ...]
-    ) -> Any:
-        writer, dtype = EXACT.get(op.type) or TIMING.get(op.type), results[0].dtype
-        if op.type in _ROUNDS and dtype is DType.INT8:
+    def _node(self, op: Operator, results: tuple[Tensor, ...]) -> Any:
+        writer, result = EXACT.get(op.type) or TIMING.get(op.type), results[0]
+        inputs = [self.outputs[name] for name in op.inputs if op.type != "ReadValue"]
+        if op.type == "ReadValue":  # a state begins with zeros, in the format that it is read in
+            element = element_type(self.graph, result)
+            zeros = self.ops.constant(np.zeros(result.shape, np.float32), element)
+            node = self.ops.read_value(zeros, op.inputs[0], element, list(result.shape))
+        elif op.type in _ROUNDS and result.dtype is DType.INT8:
             node = self._rounded(inputs[0])
         elif writer is None or (len(op.outputs) != 1 and op.type != "VariadicSplit"):
             several = " with several results" if writer is not None else ""
@@ -453,12 +444,9 @@ class _Writing:
                 f"{self.graph.name}: operator {op.name!r} cannot be written for a real device: type "
                 f"{op.type}{several}; there are {', '.join(sorted({*EXACT, *TIMING}))}"
             )
-        elif op.type == "Convert" and tensors[0].dtype is DType.INT8:
-            node = self.ops.convert(inputs[0], ELEMENT_TYPES[dtype])
         else:
-            return write_node(
-                self.graph.name, writer, Call(self.ops, op, inputs, tensors[0], results[0]), results
-            )
+            call = Call(self.ops, op, inputs, self.graph.inputs_of(op)[0], result)
+            return write_node(self.graph.name, writer, call, results)
         node.set_friendly_name(op.name)
         return node
 

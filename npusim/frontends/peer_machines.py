@@ -319,12 +319,12 @@ def _scalesim(file: PeerFile, _: PeerFile | None) -> PeerMachine:
 def _maestro(file: PeerFile, mapping: PeerFile | None) -> PeerMachine:
     machine, letters = PeerMachine(file, "maestro"), NAMES["loops"]["maestro_network"] | NAMES["mapped"]
     axes: list[tuple[int, list[str]]] = [(file.count("NumPEs", most=_MOST_PES), [])]
-    for kind, word in mapping.value(0, "maps") if mapping else ():
-        pes, loops = axes[-1]
+    for step in mapping.entries(0, "Dataflow") if mapping else ():
+        (kind, word), (pes, loops) = step[:2], axes[-1]
         if kind == "SpatialMap" and word in letters:
             loops.append(letters[word])
-        elif kind == "Cluster" and str(word).isdecimal() and 0 < int(word) <= pes:
-            axes[-1:] = [(pes // int(word), loops), (int(word), [])]
+        elif kind == "Cluster" and isinstance(word, int) and 0 < word <= pes:
+            axes[-1:] = [(pes // word, loops), (word, [])]
     for place, (pes, loops) in enumerate(axes):
         machine.add_axis(f"cluster{place}", pes, loops or None, ("NumPEs",))
     width = file.number("NoC_BW")

@@ -1,14 +1,16 @@
 """Import of a PyTorch or PyTorch Geometric module as an operator graph, by tracing."""
 
+from __future__ import annotations
+
 import inspect
 import re
 import runpy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +19,132 @@ from npusim.errors import FileError, NpusimError, UnknownNameError, shown
 from npusim.files import optional_module
 from npusim.frontends.model_structure import user_line
 from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
-from npusim.frontends.splicing import with_known_values
-from npusim.frontends.subgraphs import ExampleGraph
+from npusim.frontends.openvino_write import run_model
+from npusim.frontends.splicing import nodes_behind
 from npusim.frontends.translation import Origin
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph, GraphStructure
 from npusim.graph.editor import with_meta
-from npusim.ops import DType, Role
+from npusim.graph.graph import Array, KnownValues
+from npusim.ops import DType, Family, Role, TensorKind
+
+Inputs: TypeAlias = Mapping[str, Array]
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ExampleGraph:
+    """The graph in a module's example inputs: one list of edges [2, E] among the nodes of one type.
+
+    `edge_input` names the list.
+    """
+
+    nodes: int
+    edge_input: str
+    inputs: Inputs
+
+    @classmethod
+    def of(cls, inputs: Inputs) -> ExampleGraph | None:
+        """Find the graph; None where there are several lists of pairs, or no rows of features."""
+        pairs = [key for key, a in inputs.items() if a.dtype.kind in "iu" and a.ndim == 2 and len(a) == 2]
+        features = [a.shape[0] for a in inputs.values() if a.dtype.kind == "f" and a.ndim > 1]
+        if len(pairs) != 1 or not features or not inputs[pairs[0]].size:
+            return None
+        ends = inputs[pairs[0]]
+        nodes = next((rows for rows in features if rows > ends.max()), None)
+        if nodes is None or nodes == ends.shape[1] or ends.min() < 0:
+            return None
+        return cls(nodes, pairs[0], inputs)
+
+    @property
+    def sources(self) -> Array:
+        """Node that each edge comes from, (E,)."""
+        return np.asarray(self.inputs[self.edge_input][0])
+
+    @property
+    def targets(self) -> Array:
+        """Node that each edge leads to, (E,)."""
+        return np.asarray(self.inputs[self.edge_input][1])
+
+    @property
+    def edges(self) -> int:
+        """Number of edges."""
+        return len(self.sources)
+
+    def structure(self, graph: Graph) -> GraphStructure:
+        """Return the statistics of the graph, which a network is built on."""
+        features = next(a.shape[1] for a in self.inputs.values() if a.dtype.kind == "f" and a.ndim > 1)
+        result = graph.tensors[graph.outputs[0]].shape
+        return GraphStructure(
+            name=graph.name,
+            nodes=self.nodes,
+            edges=int(np.count_nonzero(self.sources != self.targets)),
+            features=features,
+            classes=result[-1] if result else 1,
+        )
+
+    def resized(self, nodes: int, edges: int) -> dict[str, Array]:
+        """Return inputs of another size: rows are repeated, edges are random pairs of different nodes."""
+        pairs = np.random.default_rng(0).choice(
+            nodes * (nodes - 1), min(edges, nodes * (nodes - 1)), replace=False
+        )
+        sources, steps = pairs // (nodes - 1), pairs % (nodes - 1) + 1
+        rows_of = {self.nodes: np.arange(nodes) % self.nodes, self.edges: np.arange(len(pairs)) % self.edges}
+        arrays = {key: a[rows_of.get(len(a), ...)] if a.ndim else a for key, a in self.inputs.items()}
+        return arrays | {self.edge_input: np.stack([sources, (sources + steps) % nodes])}
+
+    def inputs_on(self, nodes: Numbers, edges: Numbers) -> dict[str, Array]:
+        """Return the inputs on some nodes and edges between them; what follows neither stays as it is."""
+        place, rows_of = np.full(self.nodes, -1, np.int64), {self.edges: edges, self.nodes: nodes}
+        place[nodes] = np.arange(len(nodes))
+        arrays = {key: a[rows_of.get(len(a), ...)] if a.ndim else a for key, a in self.inputs.items()}
+        return arrays | {self.edge_input: place[self.inputs[self.edge_input][:, edges]]}
+
+    def with_halo(self, is_own: npt.NDArray[np.bool_], hops: int) -> tuple[Numbers, Numbers]:
+        """Return the nodes and edges that exact answers of some nodes need after some hops."""
+        inside, is_read = is_own.copy(), np.zeros(self.edges, np.bool_)
+        for _ in range(hops):
+            is_read = inside[self.targets]
+            inside[self.sources[is_read]] = True
+        return np.flatnonzero(inside), np.flatnonzero(is_read)
+
+    def nodes_with_halos(self, part_of: Numbers, hops: int) -> Numbers:
+        """Count the nodes of each part and its halo; node i is in part `part_of[i]`."""
+        from scipy.sparse import csr_matrix  # slow to import
+
+        reads = csr_matrix((np.ones(self.edges, bool), (self.sources, self.targets)), [self.nodes] * 2)
+        inside = csr_matrix((np.ones(self.nodes, bool), (np.arange(self.nodes), part_of)))
+        for _ in range(hops):
+            inside = inside + reads @ inside
+        return np.asarray(np.diff(inside.tocsc().indptr))
+
+
+def sample(
+    graph: ExampleGraph, seeds: Numbers, fan_out: Sequence[int], seed: int = 0
+) -> tuple[Numbers, Numbers]:
+    """Return nodes (seeds first) and edges of a batch with a bounded fan-out by hop.
+
+    Neighbours are drawn without replacement, each node is expanded once, as PyTorch Geometric's
+    NeighborLoader does.
+    """
+    random, order = np.random.default_rng(seed), np.argsort(graph.targets, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(graph.targets, minlength=graph.nodes))])
+    known = np.zeros(graph.nodes, np.bool_)
+    known[seeds] = True
+    nodes, edges, frontier = [seeds], [np.zeros(0, np.int64)], seeds
+    for most in fan_out:
+        degrees = starts[frontier + 1] - starts[frontier]
+        owner = np.repeat(np.arange(len(frontier)), degrees)
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
+        shuffled = np.lexsort((random.random(len(owner)), owner))
+        kept = shuffled[within < most]
+        chosen = order[np.repeat(starts[frontier], degrees)[kept] + within[kept]]
+        edges.append(chosen)
+        reached = np.unique(graph.sources[chosen])
+        frontier = reached[~known[reached]]
+        known[frontier] = True
+        nodes.append(frontier)
+    return np.concatenate(nodes), np.concatenate(edges)
+
 
 _RAISED = (Exception, SystemExit, GeneratorExit)
 """What code of a user may raise; Ctrl-C is not the code's."""
@@ -140,6 +262,60 @@ def from_pyg(
         notes = (*graph.meta.notes, f"sizes that depend on values are made by {advice}")
         graph = with_meta(graph, notes=notes)
     return with_known_values(graph, origin, examples)
+
+
+def with_known_values(graph: Graph, origin: Origin, inputs: Mapping[str, Array]) -> Graph:
+    """Return a graph that knows the values of what features meet of the edges, for example inputs.
+
+    These are node numbers, weights and divisors, which rewrites with data-dependent sizes need. What depends
+    on an input without an example stays unknown.
+    """
+    independent, wanted = graph.feature_independent, dict[str, str]()
+    for op in graph:
+        if not independent.issuperset(op.outputs):
+            for name in independent.intersection(op.inputs):
+                scales = op.type in ("Multiply", "Divide") and graph.tensors[name].shape[-1:] in ((), (1,))
+                is_blank = (
+                    op.family is Family.SCATTER and name == op.inputs[0] and graph.tensors[name].density
+                )
+                numbers = op.family in (Family.GATHER, Family.SCATTER) and name == op.inputs[1]
+                if name in graph.structural or scales or is_blank or numbers:
+                    wanted[graph.before_broadcast(name)] = name
+    fed = {t.name for t in graph.tensors.values() if t.kind is TensorKind.INPUT and t.name not in inputs}
+    for op in graph:
+        if not fed.isdisjoint(op.inputs):
+            fed.update(op.outputs)
+    clone = origin.model.clone()
+    pairs = zip(origin.model.get_ordered_ops(), clone.get_ordered_ops(), strict=True)
+    nodes, ops = {ours.get_name(): theirs for ours, theirs in pairs}, openvino().opset15
+    outputs = {
+        tensor: nodes[node].output(port)
+        for (node, port), tensor in reversed(origin.tensors.items())
+        if tensor in wanted and tensor not in fed and node in nodes
+    }
+    editor, example = Editor.of(graph), ExampleGraph.of(inputs)
+    if example is not None:
+        editor.structure = example.structure(graph)
+    if not outputs:
+        return editor.finish()
+    ports = {port.get_node().get_name(): port for port in clone.inputs}
+    needed = nodes_behind([output.get_node() for output in outputs.values()])
+    parameters = [node for name, node in needed.items() if name in ports]
+    model = openvino().Model([ops.result(output) for output in outputs.values()], parameters, graph.name)
+    values = {
+        tensor: _unrepeated(value) if graph.tensors[tensor].kind is TensorKind.CONSTANT else value
+        for tensor, value in zip(outputs, run_model(model, inputs), strict=True)
+    }
+    editor.meta = replace(graph.meta, known=KnownValues(values))
+    return editor.finish()
+
+
+def _unrepeated(value: Array) -> Array:
+    """Return node numbers once that a constant repeats over the width of the features, [E, ...] to [E]."""
+    if value.dtype.kind != "i" or value.ndim < 2 or not value.size:
+        return value
+    rows = value.reshape(len(value), -1)
+    return rows[:, 0] if (rows == rows[:, :1]).all() else value
 
 
 MODULE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -66,32 +67,28 @@ def quantised(
         Further parameters of NNCF.
     """
     nncf = load_nncf()
+    quantise = partial(nncf.quantize, model, nncf.Dataset(list(samples)))
     parameters = parameters or nncf.AdvancedQuantizationParameters()
-
-    def rounded(parameters: Any) -> Any:
-        ignored = nncf.IgnoredScope(names=list(names), types=list(FLOATING), validate=False)
-        return nncf.quantize(
-            model,
-            nncf.Dataset(list(samples)),
-            subset_size=len(samples),
-            preset=nncf.QuantizationPreset.PERFORMANCE,
-            ignored_scope=ignored,
-            advanced_parameters=parameters,
-        )
-
-    return _with_left_bytes(_with_bias_correction(rounded, parameters))
+    return _with_left_bytes(_rounded(quantise, len(samples), names, advanced_parameters=parameters))
 
 
-def _with_bias_correction(rounded: Callable[[Any], Any], parameters: Any) -> Any:
+def _rounded(quantise: Callable[..., Any], samples: int, names: Sequence[str], **advanced: Any) -> Any:
     """Return a model that NNCF rounds, without its bias correction where that fails.
 
     NNCF 3.4 raises an IndexError for a product with a constant on its left whose sum with a bias follows.
     """
+    nncf = load_nncf()
+    common = {
+        "subset_size": samples,
+        "preset": nncf.QuantizationPreset.PERFORMANCE,
+        "ignored_scope": nncf.IgnoredScope(names=list(names), types=list(FLOATING), validate=False),
+    }
+    ((key, parameters),) = advanced.items()
     with redirect_stdout(StringIO()):  # NNCF's progress bars, which have no place in a JSON document
         try:
-            return rounded(parameters)
+            return quantise(**common, **advanced)
         except IndexError:
-            return rounded(replace(parameters, disable_bias_correction=True))
+            return quantise(**common, **{key: replace(parameters, disable_bias_correction=True)})
 
 
 def _with_left_bytes(model: Any) -> Any:
@@ -152,21 +149,15 @@ def quantised_where_accurate(
         Largest loss of the score that rounding may cost.
     """
     nncf = load_nncf()
-
-    def rounded(parameters: Any) -> Any:
-        return nncf.quantize_with_accuracy_control(
-            model,
-            nncf.Dataset(list(samples)),
-            nncf.Dataset(list(samples)),
-            lambda compiled, items: (score(compiled, list(items)), None),
-            max_drop=drop,
-            subset_size=len(samples),
-            preset=nncf.QuantizationPreset.PERFORMANCE,
-            ignored_scope=nncf.IgnoredScope(types=list(FLOATING), validate=False),
-            advanced_quantization_parameters=parameters,
-        )
-
-    return _with_bias_correction(rounded, whole_ranges())
+    data = [nncf.Dataset(list(samples)) for _ in range(2)]
+    quantise = partial(
+        nncf.quantize_with_accuracy_control,
+        model,
+        *data,
+        lambda compiled, items: (score(compiled, list(items)), None),
+        max_drop=drop,
+    )
+    return _rounded(quantise, len(samples), (), advanced_quantization_parameters=whole_ranges())
 
 
 def rounded_products(model: Any) -> int:

@@ -5,21 +5,19 @@ rewritten graph as they were; its inputs are connected again where their tensors
 are written by exact writers, and constants have the network's own numbers.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import psutil
 
 from npusim.frontends.openvino_ir import input_name, openvino
-from npusim.frontends.openvino_nodes import EXACT, Call, Exact, UnwritableError, refusal, write_node
+from npusim.frontends.openvino_nodes import EXACT, Call, UnwritableError, refusal, write_node
 from npusim.frontends.openvino_write import element_type, meant_value, refuse_annotations, run_model
-from npusim.frontends.subgraphs import ExampleGraph
 from npusim.frontends.translation import Origin
-from npusim.graph import Editor, Graph
-from npusim.graph.known import Array, KnownValues
-from npusim.ops import DType, Family, Operator, Tensor, TensorKind
+from npusim.graph import Graph
+from npusim.graph.graph import Array
+from npusim.ops import DType, Operator, Tensor, TensorKind
 
 _COPIES = 3  # of a prepared constant: where it is computed, in the model, and in the compiled network
 _FP32_BYTES = 4
@@ -114,63 +112,24 @@ def refuse_memory(graph: Graph, what: str, numbers: float, instead: str) -> None
         )
 
 
-def with_known_values(graph: Graph, origin: Origin, inputs: Mapping[str, Array]) -> Graph:
-    """Return a graph that knows the values of what features meet of the edges, for example inputs.
-
-    These are node numbers, weights and divisors, which rewrites with data-dependent sizes need. What depends
-    on an input without an example stays unknown.
-    """
-    independent, wanted = graph.feature_independent, dict[str, str]()
-    for op in graph:
-        if not independent.issuperset(op.outputs):
-            for name in independent.intersection(op.inputs):
-                scales = op.type in ("Multiply", "Divide") and graph.tensors[name].shape[-1:] in ((), (1,))
-                is_blank = (
-                    op.family is Family.SCATTER and name == op.inputs[0] and graph.tensors[name].density
-                )
-                numbers = op.family in (Family.GATHER, Family.SCATTER) and name == op.inputs[1]
-                if name in graph.structural or scales or is_blank or numbers:
-                    wanted[graph.before_broadcast(name)] = name
-    fed = {t.name for t in graph.tensors.values() if t.kind is TensorKind.INPUT and t.name not in inputs}
-    for op in graph:
-        if not fed.isdisjoint(op.inputs):
-            fed.update(op.outputs)
-    clone = origin.model.clone()
-    pairs = zip(origin.model.get_ordered_ops(), clone.get_ordered_ops(), strict=True)
-    nodes, ops = {ours.get_name(): theirs for ours, theirs in pairs}, openvino().opset15
-    outputs = {
-        tensor: nodes[node].output(port)
-        for (node, port), tensor in reversed(origin.tensors.items())
-        if tensor in wanted and tensor not in fed and node in nodes
-    }
-    editor, example = Editor.of(graph), ExampleGraph.of(inputs)
-    if example is not None:
-        editor.structure = example.structure(graph)
-    if not outputs:
-        return editor.finish()
-    ports = {port.get_node().get_name(): port for port in clone.inputs}
-    needed, waiting = dict[str, Any](), [output.get_node() for output in outputs.values()]
+def nodes_behind(ends: Sequence[Any]) -> dict[str, Any]:
+    """Return nodes and all that they depend on, by their unique names."""
+    behind, waiting = dict[str, Any](), list(ends)
     while waiting:
         node = waiting.pop()
-        if node.get_name() not in needed:
-            needed[node.get_name()] = node
+        if node.get_name() not in behind:
+            behind[node.get_name()] = node
             waiting += [port.get_source_output().get_node() for port in node.inputs()]
-    parameters = [node for name, node in needed.items() if name in ports]
-    model = openvino().Model([ops.result(output) for output in outputs.values()], parameters, graph.name)
-    values = {
-        tensor: _unrepeated(value) if graph.tensors[tensor].kind is TensorKind.CONSTANT else value
-        for tensor, value in zip(outputs, run_model(model, inputs), strict=True)
-    }
-    editor.meta = replace(graph.meta, known=KnownValues(values))
-    return editor.finish()
+    return behind
 
 
-def _unrepeated(value: Array) -> Array:
-    """Return node numbers once that a constant repeats over the width of the features, [E, ...] to [E]."""
-    if value.dtype.kind != "i" or value.ndim < 2 or not value.size:
-        return value
-    rows = value.reshape(len(value), -1)
-    return rows[:, 0] if (rows == rows[:, :1]).all() else value
+def _is_broadcast(port: Any, value: Any) -> bool:
+    """Whether a Select spreads a smaller operand (GrAx2's scores) over the same result."""
+    node, sizes = port.get_node(), value.get_partial_shape()
+    if node.get_type_name() != "Select" or not sizes.is_static:
+        return False
+    others = [each.get_shape() for each in node.inputs() if each.get_index() != port.get_index()]
+    return bool(np.broadcast_shapes(sizes.to_shape(), *map(tuple, others)) == tuple(node.get_output_shape(0)))
 
 
 def _place(output: Any) -> tuple[str, int]:
@@ -260,12 +219,7 @@ class _Splice:
 
     def _parameters(self, ends: list[Any]) -> list[Any]:
         """Return the inputs that results depend on, those of the original first."""
-        seen: dict[str, Any] = {}
-        while ends:
-            node = ends.pop()
-            if node.get_name() not in seen:
-                seen[node.get_name()] = node
-                ends += [port.get_source_output().get_node() for port in node.inputs()]
+        seen = nodes_behind(ends)
         order = {node.get_name(): i for i, node in enumerate(self.copy.get_parameters())}
         parameters = [node for node in seen.values() if node.get_type_name() == "Parameter"]
         return sorted(parameters, key=lambda node: order.get(node.get_name(), len(order)))
@@ -288,7 +242,10 @@ class _Splice:
             order = [*range(rank - 2), rank - 1, rank - 2]
             new = self.ops.transpose(new, self.ops.constant(np.array(order, np.int64))).output(0)
         sizes = new.get_partial_shape(), port.get_partial_shape()
-        if not sizes[0].compatible(sizes[1]) or new.get_element_type() != port.get_element_type():
+        is_same = new.get_element_type() == port.get_element_type() and (
+            sizes[0].compatible(sizes[1]) or _is_broadcast(port, new)
+        )
+        if not is_same:
             raise UnwritableError(
                 f"{self.after.name} with {self.after.techniques}: {port.get_node().get_friendly_name()!r} "
                 f"({port.get_node().get_type_name()}) reads {sizes[1]} and would get {sizes[0]}"
@@ -338,7 +295,7 @@ class _Splice:
         """Write an operator that a technique made or changed."""
         writer = EXACT.get(op.type)
         several = len(op.outputs) != 1 and op.type != "VariadicSplit"
-        if not isinstance(writer, Exact) or several or op.repeats > 1:
+        if writer is None or several or op.repeats > 1:
             raise refusal(
                 self.after.name,
                 op,

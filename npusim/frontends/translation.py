@@ -179,7 +179,7 @@ class Origin:
     operators: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Operators that each node became, by its unique name."""
     absorbed: set[str] = field(default_factory=set)
-    """Transposes that matrix products took in."""
+    """Transposes that the matrix products behind them take in (`transpose_a`, `transpose_b`)."""
 
 
 def translate(
@@ -206,15 +206,15 @@ def translate(
     ShapeError, EmptyGraphError
         When a tensor's size is not known although the inputs' are, or the model has no operator.
     """
-    translation = Translation(name, roles, precision)
+    origin = Origin() if origin is None else origin
+    origin.model, translation = model, Translation(name, roles, precision, origin)
     editor = translation.editor
     # Assigns last: a model's order promises nothing about them.
-    operators: dict[str, tuple[str, ...]] = {}
     for node in sorted(model.get_ordered_ops(), key=lambda node: node.get_type_name() == "Assign"):
         before = len(editor.operators)
         translation.add(node)
         added = islice(reversed(editor.operators), len(editor.operators) - before)
-        operators[node.get_name()] = tuple(added)
+        origin.operators[node.get_name()] = tuple(added)
     states, editor.outputs = editor.outputs, []
     notes = (*notes, *translation.notes)
     editor.meta = replace(editor.meta, source_precision=translation.widest, notes=notes)
@@ -236,20 +236,17 @@ def translate(
     assign_edges(editor, roles)
     for op in [op for op in editor.operators.values() if not op.region]:
         editor.change_operator(op.name, region=module_path(op.name))
-    if origin is not None:
-        origin.model, origin.operators, origin.tensors = model, operators, translation.names
-        origin.absorbed = translation.absorbed
     return editor.finish()
 
 
 class Translation:
     """The state of one translation: which of the model's outputs became which tensor."""
 
-    def __init__(self, name: str, roles: Mapping[str, Role], precision: DType | None) -> None:
+    def __init__(self, name: str, roles: Mapping[str, Role], precision: DType | None, origin: Origin) -> None:
         self.editor = Editor(name, meta=GraphMeta(model=name, form="imported"))
         self.roles = roles
         self.precision = precision
-        self.names: dict[tuple[str, int], str] = {}
+        self.origin = origin
         self.values: dict[str, list[int]] = {}
         """Values of small integer constants: axes, orders."""
         self.widest: DType | None = None
@@ -258,12 +255,10 @@ class Translation:
         self.notes: list[str] = []
         self.states: dict[str, str] = {}
         """Tensor of each state, by the file's name of the variable."""
-        self.absorbed: set[str] = set()
-        """Transposes that the matrix products behind them take in (`transpose_a`, `transpose_b`)."""
 
     def tensor_at(self, output: Any) -> str:
         """Return the tensor that an output of the model became."""
-        return self.names[output.get_node().get_name(), output.get_index()]
+        return self.origin.tensors[output.get_node().get_name(), output.get_index()]
 
     def operand(self, node: Any, port: int) -> str:
         """Return the tensor that a node reads at a port."""
@@ -274,7 +269,7 @@ class Translation:
 
     def set_result(self, node: Any, port: int, tensor: str) -> None:
         """Say which tensor an output became."""
-        self.names[node.get_name(), port] = tensor
+        self.origin.tensors[node.get_name(), port] = tensor
 
     def unused(self, name: str) -> str:
         """Return the name, numbered where it is taken: the IR does not promise that friendly names differ."""
@@ -291,7 +286,7 @@ class Translation:
         for index, parameter in enumerate(body.get_parameters()):
             self.set_result(parameter, 0, bound[index])
         for node in body.get_ordered_ops():
-            known = self.editor.tensors.get(self.names.get((node.get_name(), 0), ""))
+            known = self.editor.tensors.get(self.origin.tensors.get((node.get_name(), 0), ""))
             is_constant = known is not None and known.kind is TensorKind.CONSTANT
             if node.get_type_name() != "Parameter" and not is_constant:
                 self.add(node)
@@ -475,7 +470,7 @@ class Translation:
         readers = [port.get_node() for port in node.output(0).get_target_inputs()]
         if len(order) < 2 or order != swapped or any(r.get_type_name() != "MatMul" for r in readers):
             return False
-        self.absorbed.add(node.get_name())
+        self.origin.absorbed.add(node.get_name())
         self.set_result(node, 0, self.operand(node, 0))
         return True
 
@@ -506,7 +501,7 @@ class Translation:
         attrs = attributes_of(settings, kind, node.get_attributes(), rank, constants)
         if kind == "MatMul":
             for port, flag in enumerate(("transpose_a", "transpose_b")):
-                if node.input_value(port).get_node().get_name() in self.absorbed:
+                if node.input_value(port).get_node().get_name() in self.origin.absorbed:
                     attrs[flag] = not attrs[flag]
         kind, inputs = self._simplified(node, kind, inputs)
         if kind == "VariadicSplit":

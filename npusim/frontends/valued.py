@@ -15,8 +15,16 @@ from npusim.frontends.apart import graph_of_file
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
 from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.frontends.openvino_write import run_model
-from npusim.frontends.pyg import MODULE, all_results, as_arrays, convert, flattened, module_at
-from npusim.frontends.splicing import spliced, with_constants, with_known_values
+from npusim.frontends.pyg import (
+    MODULE,
+    all_results,
+    as_arrays,
+    convert,
+    flattened,
+    module_at,
+    with_known_values,
+)
+from npusim.frontends.splicing import spliced, with_constants
 from npusim.frontends.translation import Origin
 from npusim.graph import Graph
 from npusim.ops import Role, Tensor, TensorKind

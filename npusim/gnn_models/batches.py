@@ -21,29 +21,20 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse import csr_array, vstack
 from torch import Tensor
 from torch.nn import functional
 
 from npusim.errors import ConfigError, FileError
 from npusim.files import read_arrays, write_whole
-from npusim.gnn_models.judging import outputs_of
-from npusim.gnn_models.models import model_instance, module_of
+from npusim.gnn_models.models import module_of, trained_instance
 from npusim.gnn_models.networks import Propagation
 from npusim.gnn_models.planetoid import GraphData, read_planetoid
 from npusim.gnn_models.training import Recipe, accuracy, cached_training, one_thread
 from npusim.scenario import Scenario, split_settings
+from npusim.studies.stream import stored as batching
 from npusim.studies.stream.following import BatchJudgement
-from npusim.studies.stream.stored import (
-    Arrivals,
-    CountedBatches,
-    Period,
-    Runner,
-    StoredBatches,
-    StoredFeatures,
-    StorePlan,
-)
-from npusim.techniques import parse
-from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
+from npusim.workloads import GnnSpec, load_gnn
 
 
 def in_batches(data: GraphData, batch: int) -> GraphData:
@@ -67,21 +58,19 @@ def judge_of(scenario: Scenario, data: Path | None = None) -> Callable[[int], Ba
         spec = load_gnn(network, split_settings(scenario.settings)[0])
         whole = read_planetoid(spec.dataset, data)
         trained = cached_training(spec, whole, Recipe())
-        graph, stack = build_gnn(spec, load_statistics(spec.dataset), str(network)), parse("none")
-        parts, accuracies = in_batches(whole, batch), []
-        for dataset in (whole, parts):
-            instance = model_instance(spec, graph, stack, dataset)
-            instance.module.load_state_dict(trained.parameters)
-            instance.module.eval()
-            accuracies.append(accuracy(outputs_of(instance, "fp32"), whole.y, whole.test))
+        parts = in_batches(whole, batch)
+        instances = [trained_instance(spec, each, trained.parameters) for each in (whole, parts)]
+        with one_thread(), torch.no_grad():
+            scores = [each.module(*each.inputs.values()).numpy() for each in instances]
+        of_all, of_parts = (accuracy(each, whole.y, whole.test) for each in scores)
         lost = 1.0 - parts.edge_index.shape[1] / np.maximum(whole.edge_index.shape[1], 1)
-        return BatchJudgement(float(lost), accuracy=accuracies[1], accuracy_of_all_edges=accuracies[0])
+        return BatchJudgement(float(lost), accuracy=of_parts, accuracy_of_all_edges=of_all)
 
     return judged
 
 
 Nodes = npt.NDArray[np.int64]
-Rows = tuple[Nodes, Nodes]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,67 +81,46 @@ class Neighbourhood:
     fresh: Nodes  # neighbours of the roots whose own neighbours are needed, each once
     stored: Nodes  # neighbours of the roots whose hidden features are stored, each once
     supporting: Nodes  # nodes whose attributes are read: roots, fresh, others
-    first: Rows  # layer 1: rows are roots and fresh, columns are positions in `supporting`
-    second: Rows  # layer 2: rows are roots, columns are positions in roots, fresh, stored
+    first: csr_array  # edges of layer 1: rows are roots and fresh, columns are `supporting`
+    second: csr_array  # edges of layer 2: rows are roots, columns are roots, fresh, stored
 
 
-class Neighbours:
-    """Neighbours of each node in compressed rows.
+def neighbours_of(edge_index: Nodes, nodes: int) -> csr_array:
+    """Return the neighbours of each node, the sources of its edges, as a row of a matrix [nodes, nodes].
 
     Parameters
     ----------
     edge_index : array, shape (2, edges)
-        Source above target; a node's neighbours are the sources of its edges.
+        Source above target.
     """
+    source, target = edge_index
+    return csr_array((np.ones(len(source), np.float32), (target, source)), (nodes, nodes))
 
-    def __init__(self, edge_index: Nodes, nodes: int) -> None:
-        source, target = edge_index
-        self.columns = source[np.argsort(target, kind="stable")]
-        self.starts = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=nodes))])
 
-    def of(self, nodes: Nodes) -> Rows:
-        """Return all neighbours of some nodes."""
-        counts = self.starts[nodes + 1] - self.starts[nodes]
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        places = np.arange(starts[-1]) + np.repeat(self.starts[nodes] - starts[:-1], counts)
-        return starts, self.columns[places]
+def neighbourhood(
+    neighbours: csr_array, roots: Nodes, stored: Mask, hop2: int, random: np.random.Generator
+) -> Neighbourhood:
+    """Return the neighbourhood of a batch; `stored` [nodes] marks nodes with stored features."""
+    near = neighbours[roots]
+    others = np.setdiff1d(near.indices, roots)
+    fresh, held = others[~stored[others]], others[stored[others]]
+    computed = np.concatenate([roots, fresh])
+    edges = vstack([near, _drawn(neighbours[fresh], hop2, random)], format="csr")
+    supporting = np.concatenate([computed, np.setdiff1d(edges.indices, computed)])
+    second = near[:, np.concatenate([computed, held])]
+    return Neighbourhood(roots, fresh, held, supporting, edges[:, supporting], second)
 
-    def drawn(self, nodes: Nodes, most: int, random: np.random.Generator) -> Rows:
-        """Return at most `most` neighbours of each node, drawn without replacement."""
-        starts, columns = self.of(nodes)
-        counts = np.diff(starts)
-        if not (counts > most).any():
-            return starts, columns
-        rows = np.repeat(np.arange(len(nodes)), counts)
-        order = np.lexsort((random.random(len(columns)), rows))
-        rank = np.arange(len(columns)) - np.repeat(starts[:-1], counts)
-        kept = np.sort(order[rank < most])
-        return np.concatenate([[0], np.cumsum(np.minimum(counts, most))]), columns[kept]
 
-    def around(
-        self, roots: Nodes, stored: npt.NDArray[np.bool_], hop2: int, random: np.random.Generator
-    ) -> Neighbourhood:
-        """Return the neighbourhood of a batch; `stored` [nodes] marks nodes with stored features."""
-        own = np.zeros(len(stored), bool)
-        own[roots] = True
-        starts, columns = self.of(roots)
-        neighbours = np.unique(columns)
-        others = neighbours[~own[neighbours]]
-        fresh, held = others[~stored[others]], others[stored[others]]
-        deeper = self.drawn(fresh, hop2, random)
-        lengths = np.concatenate([np.diff(starts), np.diff(deeper[0])])
-        rows = np.concatenate([[0], np.cumsum(lengths)])
-        ends = np.concatenate([columns, deeper[1]])
-        computed = np.concatenate([roots, fresh])
-        place = np.full(len(stored), -1)
-        place[computed] = np.arange(len(computed))
-        further = np.unique(ends)
-        further = further[place[further] < 0]
-        supporting = np.concatenate([computed, further])
-        hidden = place.copy()
-        hidden[held] = len(computed) + np.arange(len(held))
-        place[further] = len(computed) + np.arange(len(further))
-        return Neighbourhood(roots, fresh, held, supporting, (rows, place[ends]), (starts, hidden[columns]))
+def _drawn(rows: csr_array, most: int, random: np.random.Generator) -> csr_array:
+    """Return at most `most` neighbours of each row, drawn without replacement."""
+    counts = np.diff(rows.indptr)
+    if not (counts > most).any():
+        return rows
+    order = np.lexsort((random.random(rows.nnz), np.repeat(np.arange(len(counts)), counts)))
+    rank = np.arange(rows.nnz) - np.repeat(rows.indptr[:-1], counts)
+    kept = np.sort(order[rank < most])
+    ends = np.concatenate([[0], np.cumsum(np.minimum(counts, most))])
+    return csr_array((rows.data[kept], rows.indices[kept], ends), rows.shape)
 
 
 def model_digest(module: Propagation) -> str:
@@ -188,11 +156,6 @@ class HiddenStore:
         if model != self.model:
             raise _other_model("store", "those of the model that reads them")
         return self.features[torch.from_numpy(nodes)]
-
-    @property
-    def bytes(self) -> float:
-        """Memory of the stored features, and of a 32-bit batch number per node (B)."""
-        return float((self.written >= 0).sum() * self.features.shape[1] * 4 + len(self.written) * 4)
 
     def save(self, path: Path) -> None:
         """Write the store to a file, whole or not at all."""
@@ -230,12 +193,12 @@ class BatchedNetwork:
         self.module, self.data = module, data
         self.model = model_digest(module)
         self.x = torch.from_numpy(data.x)
-        self.neighbours = Neighbours(data.edge_index, data.nodes)
+        self.neighbours = neighbours_of(data.edge_index, data.nodes)
 
     def on(self, edge_index: Nodes) -> BatchedNetwork:
         """Return the network on other edges between the same nodes."""
         other = copy(self)
-        other.neighbours = Neighbours(edge_index, self.data.nodes)
+        other.neighbours = neighbours_of(edge_index, self.data.nodes)
         return other
 
     def store(self, age_limit: int | None = None) -> HiddenStore:
@@ -245,41 +208,37 @@ class BatchedNetwork:
     @torch.no_grad()
     def answers(self, batch: Neighbourhood, store: HiddenStore | None) -> tuple[Tensor, Tensor]:
         """Return log-probabilities [roots, classes] and hidden features of layer 1 [roots, width]."""
-        x = self.x[torch.from_numpy(batch.supporting)]
-        rows = len(batch.roots) + len(batch.fresh)
-        hidden = self._layer(0, x, batch.first, rows, len(batch.supporting))
+        hidden = self._layer(0, self.x[torch.from_numpy(batch.supporting)], batch.first)
         own = hidden[: len(batch.roots)]
         if len(batch.stored):
             assert store is not None, "only a store holds features"
             hidden = torch.cat([hidden, store.read(batch.stored, self.model)])
-        last = self._layer(1, hidden, batch.second, len(batch.roots), len(hidden))
+        last = self._layer(1, hidden, batch.second)
         if self.module.normalise:
             last = functional.normalize(last, dim=1)
         return torch.log_softmax(self.module.layers[2][0](last), dim=1), own
 
-    def _layer(self, i: int, x: Tensor, rows: Rows, count: int, columns: int) -> Tensor:
-        """Return ReLU of the concatenated branches, for the first `count` rows of `x`."""
-        starts, places = rows
-        lengths = np.maximum(np.diff(starts), 1)
-        values = torch.from_numpy(np.repeat(1.0 / lengths, np.diff(starts)).astype(np.float32))
+    def _layer(self, i: int, x: Tensor, edges: csr_array) -> Tensor:
+        """Return ReLU of the concatenated branches, for the rows of the edges."""
+        counts = np.diff(edges.indptr)
+        shares = np.repeat(1.0 / np.maximum(counts, 1), counts).astype(np.float32)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
-            indices = torch.from_numpy(starts), torch.from_numpy(places)
-            mean = torch.sparse_csr_tensor(*indices, values, (count, columns), check_invariants=False)
-        parts = []
+            parts = map(torch.from_numpy, (edges.indptr, edges.indices, shares))
+            mean = torch.sparse_csr_tensor(*parts, edges.shape, check_invariants=False)
+        branches = []
         for b, branch in enumerate(self.module.plan[i].branches):
             read = self.module.read(i, b, x)
-            read = mean @ read if branch.order else read[:count]
-            parts.append(self.module.layers[i][b](read))
-        return torch.relu(torch.cat(parts, dim=1))
+            read = mean @ read if branch.order else read[: len(counts)]
+            branches.append(self.module.layers[i][b](read))
+        return torch.relu(torch.cat(branches, dim=1))
 
     def fill(self, store: HiddenStore, nodes: Nodes, now: int) -> None:
         """Compute and store the hidden features of nodes from all their neighbours."""
         every = np.ones(self.data.nodes, bool)
-        batch = self.neighbours.around(nodes, every, 0, np.random.default_rng())
-        x = self.x[torch.from_numpy(batch.supporting)]
+        batch = neighbourhood(self.neighbours, nodes, every, 0, np.random.default_rng())
         with torch.no_grad():
-            store.write(nodes, self._layer(0, x, batch.first, len(nodes), len(x)), now)
+            store.write(nodes, self._layer(0, self.x[torch.from_numpy(batch.supporting)], batch.first), now)
 
 
 @dataclass
@@ -292,51 +251,56 @@ class _Pass:
     supporting: list[int] = field(default_factory=list)
     latency_s: list[float] = field(default_factory=list)
     storing_s: list[float] = field(default_factory=list)
-    right: int = 0
-    answered: int = 0
-    ages: float = 0.0
-    read: int = 0
+    is_right: list[Mask] = field(default_factory=list)
+    ages: list[Nodes] = field(default_factory=list)
 
     @property
     def accuracy(self) -> float:
-        return self.right / max(1, self.answered)
-
-    @property
-    def mean_age(self) -> float:
-        return self.ages / max(1, self.read)
+        return float(np.concatenate(self.is_right).mean()) if self.is_right else 0.0
 
     def answer(self, network: BatchedNetwork, roots: Nodes, now: int) -> None:
         """Classify batch `now` and store the hidden features of a share of its roots."""
         random, store = np.random.default_rng(now), self.store
         began = time.process_time()
         held = store.held(now) if store is not None else np.zeros(network.data.nodes, bool)
-        batch = network.neighbours.around(roots, held, self.hop2, random)
+        batch = neighbourhood(network.neighbours, roots, held, self.hop2, random)
         scores, hidden = network.answers(batch, store)
         self.latency_s.append(time.process_time() - began)
         self.supporting.append(len(batch.supporting))
-        labels = torch.from_numpy(network.data.y[roots])
-        self.right += int((scores.argmax(dim=1) == labels).sum())
-        self.answered += len(roots)
+        self.is_right.append(scores.argmax(dim=1).numpy() == network.data.y[roots])
         if store is not None:
-            self.ages += float((now - store.written[batch.stored]).sum())
-            self.read += len(batch.stored)
+            self.ages.append(now - store.written[batch.stored])
             chosen = np.flatnonzero(random.random(len(roots)) < self.kept)
             began = time.process_time()
             store.write(roots[chosen], hidden[torch.from_numpy(chosen)], now)
             self.storing_s.append(time.process_time() - began)
 
 
+def _compared(plain: _Pass, stored: _Pass) -> dict[str, float]:
+    """Return what a store changes, by field of `CountedBatches` and of `Period`."""
+    ages = np.concatenate(stored.ages)
+    return {
+        "skipped_share": 1.0 - sum(stored.supporting) / sum(plain.supporting),
+        "accuracy": plain.accuracy,
+        "accuracy_stored": stored.accuracy,
+        "mean_age": float(ages.mean()) if len(ages) else 0.0,
+    }
+
+
 def age_0_difference(network: BatchedNetwork, roots: Nodes) -> float:
     """Return the largest difference of log-probabilities between fresh stored features and computed ones."""
-    store, nodes = network.store(), np.arange(network.data.nodes)
-    network.fill(store, nodes, 0)
-    random, most = np.random.default_rng(0), network.data.nodes
-    none = np.zeros(network.data.nodes, bool)
-    computed, read = (network.neighbours.around(roots, held, most, random) for held in (none, store.held(0)))
+    store, nodes, none = network.store(), network.data.nodes, np.zeros(network.data.nodes, bool)
+    network.fill(store, np.arange(nodes), 0)
+    random = np.random.default_rng(0)
+    computed, read = (
+        neighbourhood(network.neighbours, roots, held, nodes, random) for held in (none, store.held(0))
+    )
     return float((network.answers(computed, None)[0] - network.answers(read, store)[0]).abs().max())
 
 
-def counted(network: BatchedNetwork, row: StoredBatches, plan: StorePlan, seed: int = 0) -> CountedBatches:
+def counted(
+    network: BatchedNetwork, row: batching.StoredBatches, plan: batching.StorePlan, seed: int = 0
+) -> batching.CountedBatches:
     """Classify all test nodes in random batches, without and with stored features."""
     data = network.data
     order = np.random.default_rng(seed).permutation(np.flatnonzero(data.test))
@@ -351,23 +315,20 @@ def counted(network: BatchedNetwork, row: StoredBatches, plan: StorePlan, seed: 
             each.answer(network, order[first : first + row.roots], now)
     if plan.file is not None:
         store.save(plan.file)
-    return CountedBatches(
+    return batching.CountedBatches(
         supporting_nodes=float(np.mean(plain.supporting)),
         supporting_nodes_stored=float(np.mean(stored.supporting)),
-        skipped_share=1.0 - sum(stored.supporting) / sum(plain.supporting),
         latency_s=median(plain.latency_s),
         latency_stored_s=median(stored.latency_s),
         storing_s=median(stored.storing_s),
-        accuracy=plain.accuracy,
-        accuracy_stored=stored.accuracy,
-        mean_age=stored.mean_age,
         largest_difference=age_0_difference(network, order[: row.roots]),
+        **_compared(plain, stored),
     )
 
 
 def arrivals(
-    networks: Callable[[int], BatchedNetwork], roots: int, plan: StorePlan, seed: int = 0
-) -> Arrivals:
+    networks: Callable[[int], BatchedNetwork], roots: int, plan: batching.StorePlan, seed: int = 0
+) -> batching.Arrivals:
     """Classify test nodes that arrive with their edges, batch by batch.
 
     Parameters
@@ -379,13 +340,12 @@ def arrivals(
     order = np.random.default_rng(seed).permutation(np.flatnonzero(data.test))
     length = plan.renewed_after or -(-len(order) // roots)
     present, periods, now = ~data.test, [], 0
-    known = np.flatnonzero(data.train | data.valid)
     for number, first in enumerate(range(0, len(order), roots * length)):
         network = networks(number)
         store = network.store(plan.age_limit)
         network = network.on(_between(data, present))
         began = time.process_time()
-        network.fill(store, known, now)
+        network.fill(store, np.flatnonzero(data.train | data.valid), now)
         refill_s = time.process_time() - began
         plain, stored = (_Pass(held, plan.hop2, max(plan.stored)) for held in (None, store))
         for begin in range(first, min(len(order), first + roots * length), roots):
@@ -395,34 +355,31 @@ def arrivals(
             for each in (plain, stored):
                 each.answer(network, batch, now)
             now += 1
-        periods.append(_period(plain, stored, int(present.sum()), refill_s))
-    return Arrivals(roots=roots, age_limit=plan.age_limit, renewed_after=plan.renewed_after, periods=periods)
+        period = batching.Period(
+            batches=len(plain.latency_s),
+            nodes=int(present.sum()),
+            refill_s=refill_s,
+            longest_latency_s=max(plain.latency_s),
+            longest_latency_stored_s=max(map(sum, zip(stored.latency_s, stored.storing_s, strict=True))),
+            **_compared(plain, stored),
+        )
+        periods.append(period)
+    return batching.Arrivals(
+        roots=roots, age_limit=plan.age_limit, renewed_after=plan.renewed_after, periods=periods
+    )
 
 
-def _between(data: GraphData, present: npt.NDArray[np.bool_]) -> Nodes:
+def _between(data: GraphData, present: Mask) -> Nodes:
     """Return the edges between present nodes."""
     return data.edge_index[:, present[data.edge_index].all(axis=0)]
 
 
-def _period(plain: _Pass, stored: _Pass, nodes: int, refill_s: float) -> Period:
-    whole = (latency + storing for latency, storing in zip(stored.latency_s, stored.storing_s, strict=True))
-    return Period(
-        batches=len(plain.latency_s),
-        nodes=nodes,
-        skipped_share=1.0 - sum(stored.supporting) / sum(plain.supporting),
-        refill_s=refill_s,
-        longest_latency_s=max(plain.latency_s),
-        longest_latency_stored_s=max(whole),
-        accuracy=plain.accuracy,
-        accuracy_stored=stored.accuracy,
-        mean_age=stored.mean_age,
-    )
-
-
-def runner_of(data: Path | None = None) -> Runner:
+def runner_of(data: Path | None = None) -> batching.Runner:
     """Return a function that counts batches on the real data set of a workload."""
 
-    def run(spec: GnnSpec, plan: StorePlan, rows: list[StoredBatches]) -> StoredFeatures:
+    def run(
+        spec: GnnSpec, plan: batching.StorePlan, rows: list[batching.StoredBatches]
+    ) -> batching.StoredFeatures:
         graph = read_planetoid(spec.dataset, data)
         with one_thread():
             return run_batches(spec, graph, plan, rows)
@@ -431,8 +388,8 @@ def runner_of(data: Path | None = None) -> Runner:
 
 
 def run_batches(
-    spec: GnnSpec, data: GraphData, plan: StorePlan, rows: Sequence[StoredBatches]
-) -> StoredFeatures:
+    spec: GnnSpec, data: GraphData, plan: batching.StorePlan, rows: Sequence[batching.StoredBatches]
+) -> batching.StoredFeatures:
     """Return predicted batches with their counts, and a stream of the smallest batches over time."""
 
     def network(renewals: int) -> BatchedNetwork:
@@ -441,7 +398,7 @@ def run_batches(
         return BatchedNetwork(module.eval(), data)
 
     first = network(0)
-    return StoredFeatures(
+    return batching.StoredFeatures(
         hop2=plan.hop2,
         age_limit=plan.age_limit,
         batches=[row.model_copy(update={"counted": counted(first, row, plan)}) for row in rows],

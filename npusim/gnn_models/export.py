@@ -8,17 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npusim.errors import IllegalTechniqueError
+from npusim.errors import FileError
+
+try:
+    import torch  # noqa: F401
+except ImportError:
+    remedy = 'install it: pip install "npusim[gnn]"'
+    raise FileError("torch", "is not installed, and models are trained with it", remedy) from None
+
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.openvino_write import refuse_target, save_model
-from npusim.frontends.pyg import convert
-from npusim.gnn_models.judging import answers_of, quantised
-from npusim.gnn_models.models import ModelInstance, model_instance, trainable
+from npusim.gnn_models.models import TrainedWorkload, trainable
+from npusim.gnn_models.number_formats import answers_of, quantised
 from npusim.gnn_models.planetoid import GraphData, read_planetoid
 from npusim.gnn_models.training import Recipe, Trained, accuracy, one_thread, train
 from npusim.graph import Graph
 from npusim.ops import DType
-from npusim.techniques import EdgeData, Stack, apply, parse, technique_with
+from npusim.techniques import Stack, apply, parse
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 
 
@@ -29,7 +35,6 @@ class Model:
     spec: GnnSpec
     stack: Stack
     graph: Graph  # what npusim builds for it
-    variant: ModelInstance  # what PyTorch runs for it
     trained: Trained
     converted: Any  # the same as an `openvino.Model`
     test: float  # share of test nodes that it classifies correctly on OpenVINO's CPU device
@@ -71,7 +76,7 @@ def export_model(
     refuse_target(output)
     openvino()  # before training, so that a missing extra costs no time
     spec, stack = load_gnn(workload, overrides), parse(techniques)
-    refuse_unexportable(spec, stack)
+    apply(build_gnn(spec, load_statistics(spec.dataset)), stack)
     model = trained_model(spec, stack, read_planetoid(spec.dataset, data), recipe or Recipe())
     save_model(model.converted, output, half=model.spec.precision == "fp16")
     return Export(output, workload, str(model.stack), model.test, len(model.graph))
@@ -81,53 +86,12 @@ def trained_model(
     spec: GnnSpec, stack: Stack, data: GraphData, recipe: Recipe, trained: Trained | None = None
 ) -> Model:
     """Return a workload's model with trained parameters under a stack; give `trained` to share a training."""
-    graph = apply(build_gnn(spec, load_statistics(spec.dataset)), stack)
-    instance = model_instance(spec, graph, stack, data, recipe.seed)
+    graph = build_gnn(spec, load_statistics(spec.dataset))
     if trained is None:
         trained = train(trainable(spec, data, recipe.seed), data, recipe)
-    instance.module.load_state_dict(trained.parameters)
-    instance.module.eval()
+    network = TrainedWorkload(spec, data, graph, trained.parameters, recipe.seed).rewritten(stack)
+    model, inputs = network.model, network.inputs
     with one_thread():
-        make = quantised if stack.precision is DType.INT8 else convert
-        converted = make(instance.module, instance.inputs)
-    scores = answers_of(converted, instance.inputs)
-    return Model(spec, stack, graph, instance, trained, converted, accuracy(scores, data.y, data.test))
-
-
-def refuse_unexportable(spec: GnnSpec, stack: Stack) -> None:
-    """Raise an `IllegalTechniqueError` that says why, where a stack on a workload has no model file.
-
-    GraphSplit, GraSp, SymG and CacheG say where operators run and how tensors are stored, which no model file
-    can hold: the file is that of the stack without them.
-    """
-    by_edges = {entry.technique.edges: entry.technique.name for entry in stack}
-    precomputed = by_edges.get(EdgeData.CONSTANT) or by_edges.get(EdgeData.INPUT)
-    weights, in_graph = by_edges.get(EdgeData.WEIGHTS), by_edges.get(EdgeData.IN_GRAPH)
-    scattering = weights or in_graph
-    remedy = " or ".join(technique_with(edges=edges).name for edges in (EdgeData.CONSTANT, EdgeData.INPUT))
-    if spec.model == "gat" and spec.form == "edges" and precomputed is not None:
-        raise IllegalTechniqueError(
-            precomputed,
-            "of scores along edges it makes all pairs with the operators that were there; a model file is "
-            "written with products in their place",
-            "export the form that has all pairs: --set workload.form=dense",
-        )
-    if spec.model == "sage-max" and spec.form == "edges" and precomputed is not None:
-        raise IllegalTechniqueError(
-            precomputed,
-            "sage-max along edges keeps its scatter, whose indices a model file holds in another shape",
-            "export the form with neighbours side by side: --set workload.form=gathered",
-        )
-    if spec.form == "edges" and spec.model in ("gcn", "sage-mean") and scattering and precomputed is None:
-        raise IllegalTechniqueError(
-            scattering,
-            "it scatters weights to pairs of node numbers, which PyTorch cannot say; its file would differ "
-            "from the graph that npusim costs",
-            f"use {remedy}" + (", or --set workload.form=dense" if weights else ""),
-        )
-    if spec.model == "sage-mean" and in_graph and precomputed is None and not weights:
-        raise IllegalTechniqueError(
-            in_graph,
-            "the graph that npusim costs reshapes the neighbours' mask to and fro, which a file leaves out",
-            f"use {remedy}",
-        )
+        converted = quantised(model, inputs) if stack.precision is DType.INT8 else model
+    test = accuracy(answers_of(converted, inputs), data.y, data.test)
+    return Model(spec, stack, apply(graph, stack), trained, converted, test)

@@ -1,84 +1,30 @@
-"""PyTorch modules of a workload: for training, under a stack of techniques, for pruning.
+"""PyTorch modules of a workload, and their traced graph under a stack of techniques.
 
-The parameters stay the same; the view of the graph and the masking of absent neighbours change with the
-stack. GraphSplit, GraSp, SymG and CacheG change no number: they place operators and tensors. The storage
-formats of GraSp and SymG are applied here: zero-value compression (ZVC) and the lower triangle.
+Techniques rewrite the traced graph of a module, as they rewrite a user's: its parameters stay the same.
+NodePad has the module on more nodes. SymG, CacheG and GraSp store tensors, which changes no number.
 """
 
-import math
+from __future__ import annotations
+
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from npusim.errors import ConfigError, IllegalTechniqueError
+from npusim.errors import ConfigError
+from npusim.frontends.valued import Array, ValuedNetwork, valued_module
 from npusim.gnn_models import views
 from npusim.gnn_models.networks import GAT, SAGE, Propagation
+from npusim.gnn_models.number_formats import Scores, scores_in
 from npusim.gnn_models.planetoid import GraphData
 from npusim.graph import Graph
-from npusim.ops import Annotation
-from npusim.techniques import EdgeData, Stack
+from npusim.techniques import EdgeData, Stack, apply, legal
+from npusim.techniques.stack import StackEntry
 from npusim.workloads import GnnSpec
 from npusim.workloads.gnn.spec import EQUATION_1, BranchChannels, Layer
-
-Matrix = npt.NDArray[np.float32]
-
-
-def to_triangle(matrix: Matrix) -> Matrix:
-    """Return the lower triangle with the diagonal of a symmetric matrix [N, N], row by row.
-
-    Raises
-    ------
-    ValueError
-        When the matrix is not symmetric to the bit: its upper half would be lost.
-    """
-    if matrix.ndim != 2 or not np.array_equal(matrix, matrix.T):
-        raise ValueError("a triangle holds symmetric matrices only")
-    return matrix[np.tril_indices(matrix.shape[0])]
-
-
-def from_triangle(packed: Matrix) -> Matrix:
-    """Return the symmetric matrix [N, N] of its triangle [N (N + 1) / 2]."""
-    nodes = (math.isqrt(8 * packed.size + 1) - 1) // 2
-    matrix = np.zeros((nodes, nodes), dtype=packed.dtype)
-    rows, columns = np.tril_indices(nodes)
-    matrix[rows, columns] = packed
-    matrix[columns, rows] = packed
-    return matrix
-
-
-def to_zvc(matrix: Matrix) -> tuple[npt.NDArray[np.uint8], Matrix]:
-    """Return a bitmap of one bit per element, 8 to a byte, and the non-zeros in order."""
-    present = matrix.ravel() != 0
-    return np.packbits(present), matrix.ravel()[present]
-
-
-def from_zvc(bitmap: npt.NDArray[np.uint8], values: Matrix, shape: tuple[int, ...]) -> Matrix:
-    """Return the array that `to_zvc` compressed; -0.0 comes back as 0.0."""
-    array = np.zeros(int(np.prod(shape)), dtype=values.dtype)
-    array[np.unpackbits(bitmap, count=array.size).astype(bool)] = values
-    return array.reshape(shape)
-
-
-def stored(matrix: Matrix, triangle: bool, compressed: bool) -> Matrix:
-    """Return a matrix after it was stored and read again."""
-    if triangle:
-        return from_triangle(to_triangle(matrix))
-    return from_zvc(*to_zvc(matrix), matrix.shape) if compressed else matrix
-
-
-_MATRIX = {
-    **dict.fromkeys(EQUATION_1, "norm"),
-    "gcn": "norm",
-    "gat": "adjacency",
-    "sage-mean": "mean",
-    "sage-concat": "mean",
-}
-"""Kind of matrix that a model multiplies by or masks with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,59 +38,119 @@ class ModelInstance:
 def trainable(spec: GnnSpec, data: GraphData, seed: int) -> nn.Module:
     """Return the model in the form that trains fastest; every form has the same parameters."""
     torch.manual_seed(seed)
+    return _trainable(spec, data, seed)
+
+
+def module_of(spec: GnnSpec, data: GraphData) -> Propagation | GAT:
+    """Return a workload's module on the whole graph: gat along edges, others with a sparse matrix."""
+    module = _trainable(spec, data, seed=0)
+    assert isinstance(module, Propagation | GAT), "GraphSAGE samples its neighbours"
+    return module
+
+
+def _trainable(spec: GnnSpec, data: GraphData, seed: int) -> GAT | SAGE | Propagation:
     edges, loops = _edges_of(spec, data, seed)
-    if spec.model in ("gcn", "sage-mean", *EQUATION_1):
-        matrix = views.dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model])
-        view = views.MatrixView({_MATRIX[spec.model]: matrix}, constant=True).sparse()
-        return _module(spec, data, view, "select", "pairs")
-    return _module(spec, data, views.EdgeView(edges, data.nodes, loops), "select", "pairs")
+    if spec.model in ("gat", "sage-max"):
+        return _module(spec, data, views.EdgeView(edges, data.nodes, loops))
+    kind = _matrix_of(spec)
+    matrix = views.dense_adjacency(edges, data.nodes, loops, kind)
+    return _module(spec, data, views.MatrixView({kind: matrix}, constant=True).sparse())
 
 
 def model_instance(
-    spec: GnnSpec, graph: Graph, stack: Stack, data: GraphData, seed: int = 0
+    spec: GnnSpec, data: GraphData, seed: int = 0, capacity: int | None = None
 ) -> ModelInstance:
-    """Return the floating-point module of a graph."""
-    capacity = graph.tensors["x"].shape[0]
-    masking = _form_of(stack, "masking", "select")
-    if masking == "arithmetic" and spec.model not in ("gat", "sage-max"):
-        masking = "select"
-    view = _view_of(spec, stack, data, capacity, masking, seed)
-    features = np.zeros((capacity, data.features), dtype=np.float32)
+    """Return the module in the form that the workload's graph has without techniques.
+
+    Parameters
+    ----------
+    capacity : int, optional
+        Nodes that it is compiled for; further ones have no features and no edges.
+    """
+    nodes = capacity or data.nodes
+    features = np.zeros((nodes, data.features), dtype=np.float32)
     features[: data.nodes] = data.x
-    if annotates(stack, Annotation.COMPRESSED):
-        features = stored(features, triangle=False, compressed=True)
-    module = _module(spec, data, view, masking, _form_of(stack, "scores", "pairs"))
-    return ModelInstance(module, {"x": torch.from_numpy(features), **view.example})
+    view = _view_of(spec, data, seed, nodes)
+    return ModelInstance(_module(spec, data, view), {"x": torch.from_numpy(features), **view.example})
 
 
-def _form_of(stack: Stack, key: str, default: str) -> str:
-    """Return the form of the masking or the scores: that of the last technique with one."""
-    form = default
-    for entry in stack:
-        technique = entry.technique
-        forms = technique.forms(entry.parameters) if technique.forms is not None else {}
-        form = forms.get(key, form)
-        known = technique.exact or technique.forms or technique.precision or technique.annotation
-        if not known:
-            raise IllegalTechniqueError(technique.name, "it changes numbers, and does not say in which form")
-    return form
+def trained_instance(
+    spec: GnnSpec,
+    data: GraphData,
+    parameters: Mapping[str, Tensor],
+    seed: int = 0,
+    capacity: int | None = None,
+) -> ModelInstance:
+    """Return `model_instance` with trained parameters."""
+    instance = model_instance(spec, data, seed, capacity)
+    instance.module.load_state_dict(parameters)
+    instance.module.eval()
+    return instance
 
 
-def annotates(stack: Stack, annotation: Annotation) -> bool:
-    """Whether a technique of a stack annotates tensors in a way."""
-    return any(entry.technique.annotation is annotation for entry in stack)
+@dataclass(frozen=True)
+class Rewritten:
+    """A network under a stack of techniques."""
+
+    graph: Graph
+    model: Any
+    """`openvino.Model` in fp32, whatever formats the stack has."""
+    inputs: Mapping[str, Array]
+    """Value of each input of the model."""
+
+    def scores(self, numbers: str) -> Scores:
+        """Return the first result in a number format, as for `scores_in`."""
+        return scores_in(numbers, self.graph, self.model, self.inputs)
 
 
-def _module(spec: GnnSpec, data: GraphData, view: Any, masking: str, scores: str) -> nn.Module:
+def rewritten(network: ValuedNetwork, stack: Stack) -> Rewritten:
+    """Return a network under a stack, without what only stores tensors, adds nodes or runs in turns."""
+    graph = apply(network.graph, Stack(tuple(e for e in stack if _changes_model(network.graph, e))))
+    model = network.rewritten(graph)
+    return Rewritten(graph, model, network.fed(graph, model))
+
+
+def _changes_model(graph: Graph, entry: StackEntry) -> bool:
+    """Whether a technique is seen in a floating-point model file of the same nodes."""
+    technique, alone = entry.technique, Stack((entry,))
+    if technique.compiler_only or technique.precision is not None or technique.edges is EdgeData.CAPACITY:
+        return False
+    if not technique.exact or technique.edges is not None or legal(graph, alone) is not None:
+        return True
+    return all(op.repeats == 1 for op in apply(graph, alone))
+
+
+@dataclass(frozen=True)
+class TrainedWorkload:
+    """A workload with trained parameters, and the graph that npusim builds for it."""
+
+    spec: GnnSpec
+    data: GraphData
+    graph: Graph
+    parameters: Mapping[str, Tensor]
+    seed: int = 0
+    _networks: dict[int, ValuedNetwork] = field(default_factory=dict, repr=False)
+    """Networks by the nodes that they are compiled for."""
+
+    def rewritten(self, stack: Stack) -> Rewritten:
+        """Return the workload under a stack; an `IllegalTechniqueError` says that it is not legal."""
+        nodes = apply(self.graph, stack).tensors["x"].shape[0]
+        if nodes not in self._networks:
+            instance = trained_instance(self.spec, self.data, self.parameters, self.seed, nodes)
+            self._networks[nodes] = valued_module(instance.module, instance.inputs, self.graph.name)
+        return rewritten(self._networks[nodes], stack)
+
+
+def _module(spec: GnnSpec, data: GraphData, view: views.View) -> GAT | SAGE | Propagation:
     if spec.model == "gcn" or spec.model in EQUATION_1:
         return propagation(spec, data, view)
     widths = spec.widths(data.features, data.classes)
     if spec.model == "gat":
-        return GAT(widths, spec.heads, view, masking, scores)
-    return SAGE(widths, view, spec.model == "sage-max", spec.order == "aggregate_first", masking)
+        return GAT(widths, spec.heads, view)
+    return SAGE(widths, view, spec.model == "sage-max", spec.order == "aggregate_first")
 
 
-def propagation(spec: GnnSpec, data: GraphData, view: Any) -> Propagation:
+def propagation(spec: GnnSpec, data: GraphData, view: views.View) -> Propagation:
     """Return the module of gcn or of a model by Eq. 1; a `ConfigError` where it works on batches."""
     if spec.batch is not None:
         raise ConfigError("`batch`", key="workload.batch", allowed="none: a module answers for all nodes")
@@ -160,74 +166,32 @@ def propagation(spec: GnnSpec, data: GraphData, view: Any) -> Propagation:
         for b, branch in enumerate(layer.branches)
         if branch.inputs < layer.inputs
     }
+    jumping, mean = spec.model == "jk", spec.model == "sage-concat"
     return Propagation(
-        layers,
-        view,
-        spec.model == "sage-concat",
-        columns,
-        transform_first,
-        jumping=spec.model == "jk",
-        normalise=spec.normalise,
+        layers, view, mean, columns, transform_first, jumping=jumping, normalise=spec.normalise
     )
 
 
 def _edges_of(spec: GnnSpec, data: GraphData, seed: int) -> tuple[views.Nodes, bool]:
     """Return the edges of a model, and whether each node has one to itself."""
-    if spec.model in EQUATION_1:
+    if spec.model not in ("sage-mean", "sage-max"):
         return data.edge_index, spec.model != "sage-concat"
-    if spec.model in ("gcn", "gat"):
-        return data.edge_index, True
-    return views.sampled_edge_index(
-        *views.sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed)
-    ), False
+    sampled = views.sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed)
+    return views.sampled_edge_index(*sampled), False
 
 
-def _view_of(
-    spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, masking: str, seed: int
-) -> views.View:
-    edge_data = {entry.technique.edges for entry in stack}
-    from_host = bool({EdgeData.CONSTANT, EdgeData.INPUT} & edge_data)
-    constant, ready = EdgeData.CONSTANT in edge_data, EdgeData.WEIGHTS in edge_data
-    weighted = ready or EdgeData.IN_GRAPH in edge_data
-    if from_host and spec.model != "sage-max":
-        edges, loops = _edges_of(spec, data, seed)
-        matrix = views.dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
-        return views.MatrixView(_finished(spec, stack, matrix, masking), constant)
+def _matrix_of(spec: GnnSpec) -> str:
+    """Return the kind of matrix that a model multiplies by or masks with."""
+    if spec.model == "gat":
+        return "adjacency"
+    return "mean" if spec.model in ("sage-mean", "sage-concat") else "norm"
+
+
+def _view_of(spec: GnnSpec, data: GraphData, seed: int, capacity: int) -> views.View:
     if spec.form == "gathered":  # an added node counts itself once, as a node without neighbours does
-        rows = views.sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed, capacity)
-        if from_host:
-            return views.FinishedRows(*rows, masking, constant)
-        return (
-            views.GatheredMatrix(*rows, ready)
-            if spec.model == "sage-mean" and weighted
-            else views.GatheredView(*rows)
+        return views.Rows(
+            *views.sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed, capacity)
         )
     edges, loops = _edges_of(spec, data, seed)
-    if ready or (weighted and spec.model in _MATRIX and spec.model != "gat"):
-        return views.WeightedMatrix(edges, data.nodes, loops, _MATRIX[spec.model], ready, capacity)
-    if spec.form in ("edges", "csr"):
-        return views.EdgeView(edges, data.nodes, loops, capacity)
-    return views.InGraphMatrix(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
-
-
-def _finished(spec: GnnSpec, stack: Stack, matrix: Matrix, masking: str) -> dict[str, Matrix]:
-    """Return the matrices that the host prepares: the norm, or the masks of a masking."""
-    compressed = annotates(stack, Annotation.COMPRESSED)
-    if spec.model != "gat":
-        return {"norm": stored(matrix, annotates(stack, Annotation.TRIANGLE), compressed)}
-    negative = np.asarray((matrix - 1.0) * views.LOWERED, dtype=np.float32)
-    masks = {"mask": matrix, "mask_negative": negative}
-    if masking != "arithmetic":
-        del masks["mask_negative" if masking == "select" else "mask"]
-    return {name: stored(mask, triangle=False, compressed=compressed) for name, mask in masks.items()}
-
-
-def module_of(spec: GnnSpec, data: GraphData) -> Propagation | GAT:
-    """Return a workload's module on the whole graph: gat along edges, others with a sparse matrix."""
-    if spec.model == "gat":
-        widths = spec.widths(data.features, data.classes)
-        return GAT(widths, spec.heads, views.EdgeView(data.edge_index, data.nodes, add_loops=True))
-    mean = spec.model == "sage-concat"
-    kind = "mean" if mean else "norm"
-    matrix = views.dense_adjacency(data.edge_index, data.nodes, not mean, kind)
-    return propagation(spec, data, views.MatrixView({kind: matrix}, constant=True).sparse())
+    view = views.EdgeView(edges, data.nodes, loops, capacity)
+    return view if spec.form in ("edges", "csr") else views.ScatteredMatrix(view, _matrix_of(spec))

@@ -1,88 +1,26 @@
-"""GAT, GraphSAGE, and networks by Eq. 1 of GCNP as PyTorch modules, in each form that npusim costs.
+"""GAT, GraphSAGE, and networks by Eq. 1 of GCNP as PyTorch modules.
 
-All forms of a model share their parameters and, where the form is exact, their answers.
-
-GAT scores each pair of nodes, or adds two vectors (GrAx2). Absent edges are masked by Select, by multiplying
-and adding a mask (EffOp), or by adding alone (GrAx1). Target scores [.., N, 1] belong to the rows of the
-softmax, source scores [.., 1, N] to its columns.
-
-GraphSAGE samples its neighbours beforehand. Absent neighbours of a maximum are masked by Select, by
-multiplying and adding a mask (EffOp), or by 0 (GrAx3), which is exact where features are not negative.
+GAT works along edges, or scores each pair of nodes, where absent edges are masked by Select. Target scores
+[.., N, 1] belong to the rows of the softmax, source scores [.., 1, N] to its columns. GraphSAGE samples its
+neighbours beforehand.
 
 A network by Eq. 1 has branches of powers of the adjacency; a GCN has one branch of power 1. A pruned network
 has narrower weights, and a branch that reads fewer channels picks them by index.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from npusim.gnn_models.views import LOWERED, EdgeView, GraphMatrix, MatrixView, Rows, scatter_rows
+from npusim.gnn_models.views import EdgeView, GraphMatrix, View, scatter_rows
 from npusim.workloads.gnn.spec import Layer, attention_layers
 
 MASKED = -9e15
 """Stands for minus infinity where a score is replaced."""
 SLOPE = 0.2
 """Slope of LeakyReLU below zero (Velickovic et al., 2018)."""
-
-
-def scores_of(target: Tensor, source: Tensor, form: str) -> Tensor:
-    """Return attention scores after LeakyReLU.
-
-    Parameters
-    ----------
-    target, source : Tensor
-        A score of each node in either role, [.., N, 1] both.
-    form : str
-        `pairs`: added by broadcasting, [.., N, N]; `rank2`: the same as [d, 1] [1, s]^T (GrAx2), exact;
-        `literal`: added as vectors, [.., N, 1], so that a row of the softmax is constant (GrAx2);
-        `source`: the source's score alone, [.., 1, N] (GrAx2).
-    """
-    across = source.transpose(-1, -2)
-    if form == "literal":
-        scores = target + source
-    elif form == "source":
-        scores = across
-    elif form == "rank2":
-        ones = _ones(target.shape)
-        left = torch.cat([target, ones], dim=-1)
-        right = torch.cat([ones.transpose(-1, -2), across], dim=-2)
-        scores = torch.matmul(left, right)
-    else:
-        scores = target + across
-    return functional.leaky_relu(scores, SLOPE)
-
-
-def masked(scores: Tensor, masks: tuple[Tensor, ...], masking: str) -> Tensor:
-    """Return scores [.., N, N] in which absent pairs count for nothing.
-
-    Parameters
-    ----------
-    scores : Tensor
-        [.., N, N], [.., N, 1] or [.., 1, N].
-    masks : tuple of Tensor
-        `select`: the condition [N, N]; `arithmetic`: the 0/1 mask and the summand; `additive`: the summand.
-    masking : str
-        `select`: absent scores are replaced; `arithmetic`: multiplied by 0 and lowered (EffOp); `additive`:
-        lowered only (GrAx1).
-    """
-    if masking == "additive":
-        return scores + masks[0]
-    if masking == "arithmetic":
-        return scores * masks[0] + masks[1]
-    shape = (*scores.shape[:-2], *masks[0].shape[-2:])
-    absent = torch.full_like(scores.expand(shape), MASKED)
-    return torch.where(masks[0], scores, absent)
-
-
-def _ones(shape: torch.Size) -> Tensor:
-    """Return ones that a traced module holds as a constant: a trace must know the sizes as plain numbers."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # a constant is wanted
-        return torch.ones([int(size) for size in shape])
 
 
 class _Attention(nn.Module):
@@ -106,6 +44,10 @@ class Network(nn.Module):
     of each layer; the trainer applies the first one, `dropout`, to the features.
     """
 
+    view: View
+    how: str
+    dropouts: tuple[float, ...]
+
     def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
         """Return log-probabilities [N, classes] for features [N, F] and the view's inputs."""
         prepared = self.prepare(graph)
@@ -122,13 +64,11 @@ class Network(nn.Module):
 
     def prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the tensors that every aggregation needs, from the view's inputs."""
-        operands: tuple[Tensor, ...] = self.view.operands(self.how, *graph)
-        return operands
+        return self.view.operands(self.how, *graph)
 
     def aggregate(self, prepared: tuple[Tensor, ...], x: Tensor) -> Tensor:
         """Return the aggregated features of each node's neighbours, [N, F]."""
-        result: Tensor = self.view.aggregate(self.how, prepared, x)
-        return result
+        return self.view.aggregate(self.how, prepared, x)
 
     def activation(self, x: Tensor) -> Tensor:
         """Return the result of the activation between layers."""
@@ -140,33 +80,16 @@ class Network(nn.Module):
 
 
 class GAT(Network):
-    """Graph attention; with a matrix all pairs are scored and masked.
+    """Graph attention; with a matrix all pairs are scored and masked."""
 
-    Parameters
-    ----------
-    masking : str
-        `select`, `arithmetic` (EffOp) or `additive` (GrAx1), as for `masked`.
-    scores : str
-        `pairs`, or one of GrAx2's forms, as for `scores_of`.
-    """
-
-    def __init__(
-        self,
-        widths: list[tuple[int, int]],
-        heads: int,
-        view: EdgeView | GraphMatrix,
-        masking: str = "select",
-        scores: str = "pairs",
-        dropout: float = 0.6,
-    ) -> None:
+    def __init__(self, widths: list[tuple[int, int]], heads: int, view: View, dropout: float = 0.6) -> None:
         super().__init__()
         last = len(widths) - 1
         self.plan = attention_layers(widths, heads)
         self.layers = nn.ModuleList(
             _Attention(i, o, heads if n < last else 1) for n, (i, o) in enumerate(widths)
         )
-        self.view, self.masking, self.scores, self.dropout = view, masking, scores, dropout
-        self.dropouts, self.lowered = (dropout,) * len(widths), LOWERED
+        self.view, self.dropout, self.dropouts = view, dropout, (dropout,) * len(widths)
 
     def activation(self, x: Tensor) -> Tensor:
         """Return the result of the activation between layers."""
@@ -181,26 +104,22 @@ class GAT(Network):
         return result
 
     def prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return source and target of the edges, or the masks that the masking takes."""
-        if not isinstance(self.view, GraphMatrix):
+        """Return source and target of the edges, or who is linked, [N, N]."""
+        if isinstance(self.view, EdgeView):
             return self.view.prepare(*graph)
-        if isinstance(self.view, MatrixView) and self.masking != "select":
-            return self.view.tensors(graph)  # finished masks
-        adjacency = self.view.matrix(*graph)
-        if self.masking == "select":
-            return (adjacency > 0,)
-        negative = (adjacency - 1.0) * self.lowered
-        return (adjacency, negative) if self.masking == "arithmetic" else (negative,)
+        assert isinstance(self.view, GraphMatrix), "neighbours side by side are for GraphSAGE"
+        return (self.view.matrix(*graph) > 0,)
 
-    def _all_pairs(self, layer: _Attention, masks: tuple[Tensor, ...], h: Tensor) -> Tensor:
+    def _all_pairs(self, layer: _Attention, linked: tuple[Tensor, ...], h: Tensor) -> Tensor:
         nodes, width = h.shape
         source, target = layer.source[0], layer.target[0]
         if layer.heads > 1:
             h = h.reshape(nodes, layer.heads, layer.each).transpose(0, 1)
             source, target = layer.source, layer.target
         to, since = (torch.matmul(h, weight.transpose(-1, -2)) for weight in (target, source))
-        scores = masked(scores_of(to, since, self.scores), masks, self.masking)
-        weights = functional.dropout(torch.softmax(scores, dim=-1), self.dropout, self.training)
+        scores = functional.leaky_relu(to + since.transpose(-1, -2), SLOPE)
+        present = torch.where(linked[0], scores, torch.full_like(scores, MASKED))
+        weights = functional.dropout(torch.softmax(present, dim=-1), self.dropout, self.training)
         mixed = torch.matmul(weights, h)
         return mixed if layer.heads == 1 else mixed.transpose(0, 1).reshape(nodes, width)
 
@@ -266,23 +185,21 @@ class SparseMaximum(nn.Module):
 class SAGE(Network):
     """GraphSAGE: (aggregate(x) W^T + b) + x W_root^T per layer, as in PyTorch Geometric's SAGEConv.
 
-    `maximum` takes the neighbours' maximum instead of their mean; `masking` leaves out missing neighbours, as
-    for `masked_maximum`. A matrix as the view serves the mean only.
+    `maximum` takes the neighbours' maximum instead of their mean. A matrix as the view serves the mean only.
     """
 
     def __init__(
         self,
         widths: list[tuple[int, int]],
-        view: Rows | EdgeView | GraphMatrix,
+        view: View,
         maximum: bool,
         aggregate_first: bool,
-        masking: str = "select",
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
         self.neighbours = nn.ModuleList(nn.Linear(i, o) for i, o in widths)
         self.root = nn.ModuleList(nn.Linear(i, o, bias=False) for i, o in widths)
-        self.view, self.maximum, self.how = view, maximum, masking if maximum else "mean"
+        self.view, self.maximum, self.how = view, maximum, "max" if maximum else "mean"
         self.aggregate_first, self.dropout = aggregate_first, dropout
         self.dropouts = (dropout,) * len(widths)
         self.sparse_maximum: SparseMaximum | None = None
@@ -329,7 +246,7 @@ class Propagation(Network):
     def __init__(
         self,
         layers: Sequence[Layer],
-        view: EdgeView | GraphMatrix,
+        view: View,
         mean: bool,
         columns: Mapping[tuple[int, int], Tensor] | None = None,
         transform_first: bool = False,

@@ -6,9 +6,9 @@ A cached file's label holds the data, the recipe and the sources; a file whose l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
@@ -26,7 +26,6 @@ from npusim.gnn_models.models import trainable
 from npusim.gnn_models.planetoid import GraphData
 from npusim.locate import cache_dir
 from npusim.workloads import GnnSpec
-from npusim.workloads.gnn.spec import EQUATION_1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,7 @@ class Trained:
     parameters: dict[str, Tensor]
     valid: float  # share of validation nodes that are classified correctly
     test: float  # share of test nodes that are classified correctly
+    seconds: float = 0.0  # time that the training took
 
 
 @contextmanager
@@ -92,39 +92,34 @@ def train(
     chosen = torch.from_numpy(np.flatnonzero(data.train))
     optimiser = torch.optim.Adam(model.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay)
     dropout = float(model.dropout)
-    best = (_valid(model, features, graph, data), _state(model)) if keep_best else (0.0, {})
-    for epoch in range(recipe.epochs):
+
+    def evaluated() -> Trained:
+        model.eval()
+        with torch.no_grad():
+            scores = model(features.whole, *graph).numpy()
+        state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        return Trained(state, *(accuracy(scores, data.y, nodes) for nodes in (data.valid, data.test)))
+
+    best = evaluated() if keep_best else None
+    for epoch in range(1, recipe.epochs + 1):
         model.train()
-        for nodes in (chosen,) if recipe.batch is None else _shuffled(chosen).split(recipe.batch):
+        steps = (chosen,)
+        if recipe.batch is not None:
+            steps = chosen[torch.randperm(len(chosen))].split(recipe.batch)
+        for nodes in steps:
             optimiser.zero_grad()
             functional.nll_loss(model(features.dropped(dropout), *graph)[nodes], labels[nodes]).backward()
             optimiser.step()
         if tell is not None:
-            tell((epoch + 1) / recipe.epochs)
-        if keep_best and (epoch + 1) % _VALIDATED_EVERY == 0:
-            valid = _valid(model, features, graph, data)
-            best = (valid, _state(model)) if valid > best[0] else best
-    if keep_best:
-        model.load_state_dict(best[1])
+            tell(epoch / recipe.epochs)
+        if best is not None and epoch % _VALIDATED_EVERY == 0:
+            now = evaluated()
+            best = now if now.valid > best.valid else best
+    if best is None:
+        return evaluated()
+    model.load_state_dict(best.parameters)
     model.eval()
-    with torch.no_grad():
-        scores = model(features.whole, *graph).numpy()
-    return Trained(_state(model), accuracy(scores, data.y, data.valid), accuracy(scores, data.y, data.test))
-
-
-def _shuffled(nodes: Tensor) -> Tensor:
-    return nodes[torch.randperm(len(nodes))]
-
-
-def _state(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-
-def _valid(model: nn.Module, features: _Features, graph: tuple[Tensor, ...], data: GraphData) -> float:
-    """Return the share of validation nodes that a model classifies correctly."""
-    model.eval()
-    with torch.no_grad():
-        return accuracy(model(features.whole, *graph).numpy(), data.y, data.valid)
+    return best
 
 
 class _Features:
@@ -151,8 +146,8 @@ def accuracy(scores: np.ndarray, labels: np.ndarray, nodes: np.ndarray) -> float
     return float((scores[: labels.size].argmax(axis=1) == labels)[nodes].mean())
 
 
-_FIGURES = ("valid", "test")
 _SOURCES = ("models", "networks", "planetoid", "training", "views")  # decide the result
+_NETWORK = "model layers hidden heads neighbours order power normalise pruning channels"  # keys that do, too
 
 
 def cached_training(
@@ -163,12 +158,9 @@ def cached_training(
     tell: Callable[[float], None] | None = None,
 ) -> Trained:
     """Return a model's trained parameters: from the cache, or trained and then cached."""
-    path = cache_dir("trained") / f"{spec.model}-{data.name}-{_label(spec, data, recipe)}.npz"
-    trained = None if retrain else _read(path)
-    if trained is None:
-        trained = train(trainable(spec, data, recipe.seed), data, recipe, tell)
-        _write(path, trained)
-    return trained
+    label = f"{spec.model}-{data.name}", [str(getattr(spec, key)) for key in _NETWORK.split()]
+    path = _path(*label, recipe, data)
+    return _cached(path, lambda: train(trainable(spec, data, recipe.seed), data, recipe, tell), retrain)
 
 
 def cached_retraining(model: nn.Module, data: GraphData, recipe: Recipe, label: str) -> float:
@@ -176,40 +168,23 @@ def cached_retraining(model: nn.Module, data: GraphData, recipe: Recipe, label: 
 
     `label` says what the model is; its parameters decide the result, too. The best epoch is kept.
     """
-    digest = sha256(repr((label, astuple(recipe), torch.__version__, _sources())).encode())
-    arrays = (value.numpy() for value in _state(model).values())
-    for part in (*arrays, data.x, data.edge_index, data.y, data.train, data.valid):
-        digest.update(np.ascontiguousarray(part).tobytes())
-    path = cache_dir("trained") / f"again-{data.name}-{digest.hexdigest()[:24]}.npz"
-    trained = _read(path)
-    if trained is None:
-        began = time.perf_counter()
-        torch.manual_seed(recipe.seed)
-        trained = train(model, data, recipe, keep_best=True)
-        trained.parameters[_SECONDS] = torch.tensor(time.perf_counter() - began)
-        _write(path, trained)
-    seconds = float(trained.parameters.pop(_SECONDS))
+    arrays = [value.numpy() for value in model.state_dict().values()]
+    path = _path(f"again-{data.name}", label, recipe, data, arrays)
+    torch.manual_seed(recipe.seed)
+    trained = _cached(path, lambda: train(model, data, recipe, keep_best=True))
     model.load_state_dict(trained.parameters)
     model.eval()
-    return seconds
+    return trained.seconds
 
 
-_SECONDS = "retraining_s"
-
-
-def _label(spec: GnnSpec, data: GraphData, recipe: Recipe) -> str:
-    """Return a hash of everything that decides the result of a training."""
-    network: tuple[object, ...] = (spec.model, spec.layers, spec.hidden)
-    network += (spec.heads, spec.neighbours, spec.order)
-    if spec.model in EQUATION_1:
-        network = (*network, spec.power, spec.normalise, str(spec.pruning), str(spec.channels))
-    elif spec.pruning is not None:
-        network = (*network, str(spec.pruning))
-    digest = sha256(repr((network, astuple(recipe), torch.__version__, _sources())).encode())
-    nodes, words = np.nonzero(data.x)
-    for part in (nodes, words, data.x[nodes, words], data.edge_index, data.y, data.train):
+def _path(
+    name: str, label: object, recipe: Recipe, data: GraphData, parameters: Sequence[np.ndarray] = ()
+) -> Path:
+    """Return the file of a training, whose name has a hash of everything that decides the result."""
+    digest = sha256(repr((label, astuple(recipe), torch.__version__, _sources())).encode())
+    for part in (*parameters, data.x, data.edge_index, data.y, data.train, data.valid):
         digest.update(np.ascontiguousarray(part).tobytes())
-    return digest.hexdigest()[:24]
+    return cache_dir("trained") / f"{name}-{digest.hexdigest()[:24]}.npz"
 
 
 @cache
@@ -218,22 +193,25 @@ def _sources() -> str:
     return sha256(b"".join((folder / f"{name}.py").read_bytes() for name in _SOURCES)).hexdigest()
 
 
-def _read(path: Path) -> Trained | None:
-    """Return a training of the cache; None where the file is missing or damaged."""
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        figures = {name: float(arrays.pop(f"figure/{name}")) for name in _FIGURES}
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-        return None
-    return Trained({name: torch.from_numpy(value) for name, value in arrays.items()}, **figures)
+_FIGURES = ("valid", "test", "seconds")
 
 
-def _write(path: Path, trained: Trained) -> None:
-    """Write a training to the cache, whole or not at all; a full disk is no error."""
+def _cached(path: Path, train_now: Callable[[], Trained], retrain: bool = False) -> Trained:
+    """Return a training of the cache; a missing or damaged one is made, and written whole or not at all.
+
+    A full disk is no error.
+    """
+    if not retrain:
+        with suppress(OSError, ValueError, KeyError, EOFError, BadZipFile), path.open("rb") as stream:
+            arrays = dict(np.load(stream, allow_pickle=False))
+            figures = {name: float(arrays.pop(f"figure/{name}")) for name in _FIGURES}
+            return Trained({name: torch.from_numpy(value) for name, value in arrays.items()}, **figures)
+    began = time.perf_counter()
+    trained = replace(train_now(), seconds=time.perf_counter() - began)
     arrays = {name: value.numpy() for name, value in trained.parameters.items()}
-    arrays |= {f"figure/{name}": np.float64(getattr(trained, name)) for name in _FIGURES}
     buffer = BytesIO()
+    arrays |= {f"figure/{name}": np.float64(getattr(trained, name)) for name in _FIGURES}
     np.savez(buffer, **arrays)
     with suppress(FileError):
         write_whole(path, buffer.getvalue())
+    return trained

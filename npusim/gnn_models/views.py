@@ -15,12 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 ABSENT = -1e4
 """Stands for a missing neighbour in a maximum."""
-LOWERED = 1e4
-"""Arithmetic masking lowers absent scores by this: fp16 ends at 65504."""
 Nodes = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
 
@@ -51,7 +48,7 @@ class View(nn.Module, ABC):
     def operands(self, how: str, *graph: Tensor) -> tuple[Tensor, ...]:
         """Return what `aggregate` reads beside the features, from the view's inputs.
 
-        `how` is `mean`, `norm` (GCN's weights), or the masking of a maximum as for `masked_maximum`.
+        `how` is `mean`, `norm` (GCN's weights) or `max`.
         """
 
     @abstractmethod
@@ -130,14 +127,9 @@ class EdgeView(View):
         factor = degree.pow(-0.5)
         return factor.index_select(0, source) * factor.index_select(0, target)
 
-    def scattered(self, source: Tensor, target: Tensor, values: Tensor) -> Tensor:
-        """Return a matrix [N, N] with a value for each edge."""
-        flat = torch.zeros(self.nodes * self.nodes).scatter(0, target * self.nodes + source, values)
-        return flat.reshape(self.nodes, self.nodes)
 
-
-class InGraphMatrix(GraphMatrix, EdgeView):
-    """The graph as `edge_index`, from which the model computes a dense matrix [N, N].
+class ScatteredMatrix(GraphMatrix):
+    """The graph as edges, from which the model scatters a matrix [N, N].
 
     Parameters
     ----------
@@ -145,57 +137,26 @@ class InGraphMatrix(GraphMatrix, EdgeView):
         `adjacency`: 0 and 1; `norm`: d^-1/2 A d^-1/2; `mean`: each row divided by its sum.
     """
 
-    def __init__(
-        self, edge_index: Nodes, nodes: int, add_loops: bool, kind: str, capacity: int | None = None
-    ) -> None:
-        super().__init__(edge_index, nodes, add_loops, capacity)
-        self.kind = kind
+    def __init__(self, edges: EdgeView, kind: str) -> None:
+        super().__init__({name: value.numpy() for name, value in edges.example.items()})
+        self.edges, self.kind = edges, kind
 
     def matrix(self, *graph: Tensor) -> Tensor:
         """Return the matrix [N, N]."""
-        adjacency = self.scattered(*self.prepare(*graph), self.get_buffer("ones"))
-        if self.kind == "norm":
-            factor = adjacency.sum(dim=1).pow(-0.5)
-            return adjacency * factor.unsqueeze(1) * factor.unsqueeze(0)
+        source, target = self.edges.prepare(graph[0])
+        nodes = self.edges.nodes
+        flat = torch.zeros(nodes * nodes).scatter(0, target * nodes + source, self.edges.get_buffer("ones"))
+        matrix = flat.reshape(nodes, nodes)
+        if self.kind == "adjacency":
+            return matrix
         if self.kind == "mean":
-            return adjacency / adjacency.sum(dim=1, keepdim=True)
-        return adjacency
-
-
-class WeightedMatrix(GraphMatrix, EdgeView):
-    """The graph as edges whose weights the model scatters into a matrix.
-
-    Parameters
-    ----------
-    ready : bool
-        Whether the weights are an input `edge_norm` (PreG); otherwise the model computes them (EffOp).
-    """
-
-    def __init__(
-        self,
-        edge_index: Nodes,
-        nodes: int,
-        add_loops: bool,
-        kind: str,
-        ready: bool,
-        capacity: int | None = None,
-    ) -> None:
-        super().__init__(edge_index, nodes, add_loops, capacity)
-        self.kind = kind
-        if ready:
-            with torch.no_grad():
-                ends = self.prepare(self.example["edge_index"])
-                self.example["edge_norm"] = self.weights(*ends, kind)
-
-    def matrix(self, *graph: Tensor) -> Tensor:
-        """Return the matrix [N, N]."""
-        source, target = self.prepare(graph[0])
-        weights = graph[1] if len(graph) > 1 else self.weights(source, target, self.kind)
-        return self.scattered(source, target, weights)
+            return matrix / matrix.sum(dim=1, keepdim=True)
+        factor = matrix.sum(dim=1).pow(-0.5)
+        return matrix * factor.unsqueeze(1) * factor.unsqueeze(0)
 
 
 class MatrixView(GraphMatrix):
-    """The graph as finished matrices [N, N]: constants of the model (StaGr) or inputs (GrAd)."""
+    """The graph as finished matrices [N, N], constants of the model or its inputs."""
 
     def sparse(self) -> MatrixView:
         """Return the view with its constants as sparse matrices, which train faster."""
@@ -208,101 +169,26 @@ class MatrixView(GraphMatrix):
         return self.tensors(graph)[0]
 
 
-def masked_maximum(gathered: Tensor, masks: tuple[Tensor, ...], masking: str) -> Tensor:
-    """Return the maximum over neighbours, [N, F].
-
-    Parameters
-    ----------
-    gathered : Tensor
-        Features of the neighbours, [N, K, F].
-    masks : tuple of Tensor
-        [N, K, 1] each: the condition (`select`), the 0/1 mask and the summand (`arithmetic`), or the
-        0/1 mask.
-    masking : str
-        `select`: missing neighbours are replaced; `arithmetic`: multiplied by 0 and lowered (EffOp);
-        `pool` and `reduce`: multiplied by 0 only (GrAx3), the maximum taken by max-pooling or by ReduceMax.
-        The last two let the 0 win where all features are negative.
-    """
-    if masking == "select":
-        return torch.where(masks[0], gathered, ABSENT).amax(dim=1)
-    kept = gathered * masks[0]
-    if masking == "arithmetic":
-        return (kept + masks[1]).amax(dim=1)
-    if masking == "reduce":
-        return kept.amax(dim=1)
-    nodes, count, width = kept.shape
-    image = kept.reshape(1, nodes, count, width)
-    return functional.max_pool2d(image, (count, 1), stride=1).reshape(nodes, width)
-
-
 class Rows(View):
-    """Sampled neighbours side by side, [N, K]."""
-
-    def aggregate(self, how: str, operands: tuple[Tensor, ...], x: Tensor) -> Tensor:
-        """Return the mean or the masked maximum of the neighbours, [N, F]."""
-        gathered = x[operands[0]]
-        if how == "mean":
-            return (gathered * operands[1]).sum(dim=1) / operands[2]
-        return masked_maximum(gathered, operands[1:], how)
-
-
-class GatheredView(Rows):
-    """The graph as `neighbours` [N, K] and `mask` [N, K], 0 where a node has fewer than K."""
+    """Sampled neighbours side by side: node numbers [N, K], and a mask [N, K], 0 where a node has fewer."""
 
     def __init__(self, neighbours: Nodes, mask: Weights) -> None:
         super().__init__({"neighbours": neighbours, "mask": mask})
 
     def operands(self, how: str, *graph: Tensor) -> tuple[Tensor, ...]:
-        """Return node numbers [N, K] and the masks [N, K, 1] that a masking, or the mean, takes."""
+        """Return node numbers [N, K] and the mask [N, K, 1], for a mean with the number of neighbours."""
         neighbours, mask = graph
         deep = mask.unsqueeze(2)
         if how == "mean":
             return neighbours, deep, mask.sum(dim=1, keepdim=True)
-        if how == "select":
-            return neighbours, deep > 0
-        return (neighbours, deep, (deep - 1.0) * LOWERED) if how == "arithmetic" else (neighbours, deep)
+        return neighbours, deep > 0
 
-
-class FinishedRows(Rows):
-    """Sampled neighbours with masks from the host: constants of the model (StaGr) or inputs (GrAd).
-
-    The values are `neighbours` [N, K] in 32 bits and `mask` [N, K, 1], with EffOp also the summand.
-    """
-
-    def __init__(self, neighbours: Nodes, mask: Weights, masking: str, constant: bool) -> None:
-        deep = mask[:, :, None]
-        finished = {"neighbours": neighbours.astype(np.int32), "mask": deep}
-        if masking == "arithmetic":
-            finished["mask_negative"] = ((deep - 1.0) * LOWERED).astype(np.float32)
-        super().__init__(finished, constant)
-
-    def operands(self, how: str, *graph: Tensor) -> tuple[Tensor, ...]:
-        """Return node numbers [N, K] and the masks [N, K, 1] that a masking takes."""
-        neighbours, *masks = self.tensors(graph)
-        return neighbours, *([masks[0] > 0] if how == "select" else masks)
-
-
-class GatheredMatrix(GraphMatrix):
-    """Sampled neighbours whose weights the model scatters into a matrix [N, N] for the mean.
-
-    Parameters
-    ----------
-    ready : bool
-        Whether the weights arrive divided by their number, as `edge_norm` [N, K] (PreG); otherwise the model
-        divides (EffOp).
-    """
-
-    def __init__(self, neighbours: Nodes, mask: Weights, ready: bool) -> None:
-        norm = np.asarray(mask / mask.sum(axis=1, keepdims=True), dtype=np.float32)
-        super().__init__({"neighbours": neighbours, **({"edge_norm": norm} if ready else {"mask": mask})})
-        self.ready = ready
-
-    def matrix(self, *graph: Tensor) -> Tensor:
-        """Return the matrix [N, N]."""
-        neighbours, weights = graph
-        blank = torch.zeros(neighbours.shape[0], neighbours.shape[0])
-        matrix = blank.scatter_add(1, neighbours, weights)
-        return matrix if self.ready else matrix / weights.sum(dim=1, keepdim=True)
+    def aggregate(self, how: str, operands: tuple[Tensor, ...], x: Tensor) -> Tensor:
+        """Return the mean or the maximum of the neighbours, [N, F]."""
+        gathered = x[operands[0]]
+        if how == "mean":
+            return (gathered * operands[1]).sum(dim=1) / operands[2]
+        return torch.where(operands[1], gathered, ABSENT).amax(dim=1)
 
 
 def scatter_rows(messages: Tensor, target: Tensor, nodes: int, reduce: str = "sum") -> Tensor:
@@ -317,26 +203,18 @@ def scatter_rows(messages: Tensor, target: Tensor, nodes: int, reduce: str = "su
 
 
 def dense_adjacency(
-    edge_index: Nodes,
-    nodes: int,
-    loops: bool,
-    kind: str,
-    capacity: int | None = None,
-    padding: str = "zeros",
+    edge_index: Nodes, nodes: int, loops: bool, kind: str, capacity: int | None = None
 ) -> Weights:
-    """Return the matrix that the host prepares, [capacity, capacity].
+    """Return the matrix that the host prepares, [capacity, capacity]; added nodes have no edges.
 
     `loops` gives each node an edge to itself. `kind` is `adjacency`, `norm` or `mean`, as for
-    `InGraphMatrix`. Edges of an added node, by `padding`: `zeros`, none, as in GraNNite's text; `loops`, one
-    to itself, as in its authors' program.
+    `ScatteredMatrix`.
     """
     size = capacity if capacity is not None else nodes
     matrix = np.zeros((size, size), dtype=np.float32)
     matrix[edge_index[1], edge_index[0]] = 1.0
     if loops:
-        matrix[np.arange(nodes), np.arange(nodes)] = 1.0
-    if padding == "loops":
-        matrix[np.arange(nodes, size), np.arange(nodes, size)] = 1.0
+        np.fill_diagonal(matrix[:nodes, :nodes], 1.0)
     degree = np.maximum(matrix.sum(axis=1), 1.0)
     if kind == "norm":
         factor = degree**-0.5

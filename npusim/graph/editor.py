@@ -6,13 +6,13 @@ the result, so that calls nest like expressions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Self
 
 from npusim.errors import GraphError, ShapeError
-from npusim.graph.graph import Graph, GraphMeta, GraphStructure
-from npusim.graph.known import Array
+from npusim.graph.graph import Array, Graph, GraphMeta, GraphStructure
 from npusim.ops import DType, Family, Operator, Tensor, TensorKind, op_type
 
 
@@ -254,6 +254,14 @@ class Editor:
         )
 
 
+class Rewriter(Editor):
+    """An editor that makes names unique: relative to its region, or absolute with a slash in front."""
+
+    def unused_name(self, name: str) -> str:
+        """Return the first unused of `name`, `name_1` ... in the region."""
+        return unique_name(self, name if name.startswith("/") else f"{self.region}/{name}")
+
+
 def with_meta(graph: Graph, **changes: Any) -> Graph:
     """Return a graph with other fields of its `GraphMeta`."""
     editor = Editor.of(graph)
@@ -269,3 +277,32 @@ def unique_name(editor: Editor, wanted: str) -> str:
         count += 1
         name = f"{wanted}_{count}"
     return name
+
+
+def in_parts(graph: Graph, count: int) -> Graph:
+    """Return a graph in consecutive parts whose operators read and write about as many bytes."""
+    if count == 1:
+        return graph
+    sizes = [sum(graph.tensors[t].stored_bytes for t in (*op.inputs, *op.outputs)) for op in graph]
+    ends = accumulate(sizes)
+    middles = [end - size / 2.0 for end, size in zip(ends, sizes, strict=True)]
+    whole = max(sum(sizes), 1.0)
+    numbers = (min(count - 1, int(count * middle / whole)) for middle in middles)
+    return _divided(graph, dict(zip(graph.operators, numbers, strict=True)))
+
+
+def cut_at(graph: Graph, tensors: Collection[str]) -> Graph:
+    """Return a graph in which whatever depends on one of the tensors is a later part than what makes it."""
+    part_of, number_of = dict[str, int](), dict[str, int]()
+    for op in graph:
+        number = max((part_of.get(t, 0) + (t in tensors) for t in op.inputs), default=0)
+        part_of |= dict.fromkeys(op.outputs, number)
+        number_of[op.name] = number
+    return _divided(graph, number_of)
+
+
+def _divided(graph: Graph, number_of: Mapping[str, int]) -> Graph:
+    editor = Editor.of(graph)
+    for name, number in number_of.items():
+        editor.change_operator(name, part=f"part{number}")
+    return editor.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -9,15 +10,57 @@ from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from npusim.errors import EmptyGraphError, GraphError
-from npusim.graph.known import Array, KnownValues
 from npusim.graph.regions import Region, regions
 from npusim.ops import OPERATORS, DType, Family, Operator, Role, Tensor, TensorKind, Work, WorkClass
 from npusim.ops.formats import Formats
 
 if TYPE_CHECKING:
     import networkx as nx
-import hashlib
+
+
+Array = npt.NDArray[Any]
+Packed = tuple[str, str, tuple[int, ...], bytes]
+"""Name, type, shape and bytes of an array."""
+
+
+class KnownValues(dict[str, Array]):
+    """Arrays by tensor, such as the node numbers that a layer gathers; equal arrays are one object.
+
+    Whole numbers have 32 bits. Equality and `repr` go by a digest of the values, and a pickle holds bytes.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array] | Iterable[Packed] = ()) -> None:
+        if not isinstance(arrays, Mapping):
+            arrays = {name: np.frombuffer(raw, kind).reshape(shape) for name, kind, shape, raw in arrays}
+        equal: dict[tuple[str, tuple[int, ...], bytes], Array] = {}
+        digest = hashlib.sha256()
+        for name, array in sorted(arrays.items()):
+            held = np.ascontiguousarray(array, np.int32 if array.dtype == np.int64 else array.dtype)
+            key = (held.dtype.str, array.shape, hashlib.sha256(held.tobytes()).digest())
+            self[name] = equal.setdefault(key, held.reshape(array.shape))
+            digest.update(repr((name, key)).encode())
+        self.digest = digest.hexdigest()[:16]
+
+    @property
+    def elements(self) -> int:
+        """Numbers of all arrays, equal ones once."""
+        return sum({id(array): array.size for array in self.values()}.values())
+
+    def __repr__(self) -> str:
+        return f"KnownValues({self.digest})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KnownValues) and self.digest == other.digest
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(self.digest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KnownValues, ([(name, a.dtype.str, a.shape, a.tobytes()) for name, a in self.items()],)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +333,21 @@ class Graph:
         """Return the operator that writes a tensor, or None for an input or a constant."""
         name = self._writer.get(tensor)
         return None if name is None else self.operators[name]
+
+    def made_by(self, tensor: str, *kinds: str) -> Operator | None:
+        """Return the operator that writes a tensor, where its type or family is one of some."""
+        writer = self.writer(tensor)
+        return writer if writer is not None and {writer.type, writer.family}.intersection(kinds) else None
+
+    def behind(self, *tensors: str) -> dict[str, Operator]:
+        """Return the operators that tensors depend on, by name."""
+        behind, waiting = dict[str, Operator](), list(tensors)
+        while waiting:
+            op = self.writer(waiting.pop())
+            if op is not None and op.name not in behind:
+                behind[op.name] = op
+                waiting.extend(op.inputs)
+        return behind
 
     @cached_property
     def _readers(self) -> Mapping[str, tuple[Operator, ...]]:

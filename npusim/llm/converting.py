@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from npusim.errors import ConfigError, FileError
+from npusim.files import make_folder
 from npusim.frontends.openvino_write import model_of_graph, save_model
 from npusim.frontends.quantising import load_nncf
 from npusim.llm.decoder import Decoder
@@ -210,11 +211,7 @@ def export_llm(
     models = folder / "model"
     if folder.is_dir() and any(one.name not in ("config.json", "model") for one in folder.iterdir()):
         raise FileError(str(folder), "holds other files", "give a folder that is empty or new")
-    try:
-        models.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        problem = f"cannot be made ({error.strerror})"
-        raise FileError(str(folder), problem, "give it another place") from None
+    make_folder(models)
     for stale in models.glob("*"):
         stale.unlink()
     (folder / "config.json").write_text(spec.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -109,11 +109,9 @@ class Generator:
         """Return what a part gives to the next; keep the caches that it returns for the next step."""
         features = None
         for port, value in results.items():
-            cache = next((name for name in port.get_names() if name.startswith("cache_")), "")
-            if cache:
-                self.caches[cache.removesuffix("_out")] = np.array(value)
-            else:
-                features = value
+            caches = [name for name in port.get_names() if name.startswith("cache_")]
+            self.caches |= {name.removesuffix("_out"): np.array(value) for name in caches}
+            features = features if caches else value
         return features
 
     def timed(self, token: int | Sequence[int]) -> tuple[Scores, float]:
@@ -181,19 +179,20 @@ def exported_settings(spec: LlmSpec) -> dict[str, str]:
 def _rows(asked: Scenario, folder: Path, hint: str, requests: int | None) -> tuple[Item, ...]:
     """Return two rows of an exported language model: an inference, and its parts without the host's work."""
     spec = exported_spec(folder)
-    for option, is_given in (
-        ("--techniques", str(asked.techniques) != "none"),
-        ("--set", bool(as_overrides(asked.settings))),
-        ("--shape", bool(asked.shapes)),
-        ("--hint throughput", hint == "throughput"),
-        ("--requests", (requests or 1) > 1),
-    ):
-        if is_given:
-            refused = f"{option} with the exported language model `{folder.name}`"
-            raise ConfigError(refused, allowed="the model as it was exported, one inference at a time")
+    refused = {
+        "--techniques": str(asked.techniques) != "none",
+        "--set": bool(as_overrides(asked.settings)),
+        "--shape": bool(asked.shapes),
+        "--hint throughput": hint == "throughput",
+        "--requests": (requests or 1) > 1,
+    }
+    if any(refused.values()):
+        option = next(option for option, is_given in refused.items() if is_given)
+        found = f"{option} with the exported language model `{folder.name}`"
+        raise ConfigError(found, allowed="the model as it was exported, one inference at a time")
     exported_parts(folder)
     own = exported_settings(spec)
-    whole = {**own, "host_work": "true"} if "host_work" in own else own
+    whole = own | ({"host_work": "true"} if "host_work" in own else {})
     workloads = (Workload(workload=spec.model, settings=one) for one in (whole, own | {"host_work": "false"}))
     return tuple(Item(row_name(one, "latency"), one, "latency", 1, folder) for one in workloads)
 

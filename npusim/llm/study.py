@@ -12,14 +12,17 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from npusim.api import as_numbers
+from npusim.api.asking import changed, refuse_ignored
 from npusim.arch import Soc
 from npusim.config.overrides import Settings, as_overrides
 from npusim.documents import Document, Part
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate, OperatorCost
-from npusim.errors import InfeasibleError
+from npusim.errors import ConfigError, InfeasibleError, UnknownNameError, as_list
 from npusim.graph import Graph
 from npusim.llm.spec import LlmSpec
+from npusim.locate import DEFAULT_SOC
 from npusim.mapping import Mapped
 from npusim.ops import Family, TensorKind
 from npusim.reporting.kinds import DocumentKind
@@ -30,6 +33,8 @@ from npusim.workloads import load_of_kind
 _LAYER = re.compile(r"^layer\d+/attention/")
 _TELLING = 0.005
 """Share of the growth from which on a pass has a line of its own."""
+_FORMATS = ("fp16", "int8", "int4")
+_MODELS = ("llama3.2-1b", "llama3.2-3b", "llama3-8b")
 _OTHERS = "all else"
 _DRAWS = 24
 """Machines drawn for an interval."""
@@ -96,32 +101,25 @@ def cache_growth(model: str, device: str, mapped: Mapping[int, Mapped], samples:
 
 
 def _passes(estimates: Sequence[Estimate], growth_s: float) -> list[CachePass]:
-    """Return the operators whose time grows, and all others as one."""
-    short, long = (_by_name(one) for one in estimates)
-    names = dict.fromkeys([*long, *short])
-    passes = [_pass(name, short.get(name, []), long.get(name, [])) for name in names if name != _OTHERS]
+    """Return the operators whose time grows, by their name within a layer, and all others as one."""
+    by_name: dict[str, tuple[list[OperatorCost], list[OperatorCost]]] = {}
+    for place in (1, 0):
+        for op in estimates[place].operators:
+            in_layer = _LAYER.match(op.name)
+            name = re.sub(r"cache_[kv]", "cache", op.name[in_layer.end() :]) if in_layer else _OTHERS
+            by_name.setdefault(name, ([], []))[place].append(op)
+    passes = [_pass(name, *both) for name, both in by_name.items() if name != _OTHERS]
     growing = [one for one in passes if one.time_s[1] - one.time_s[0] > _TELLING * growth_s]
     growing.sort(key=lambda one: one.time_s[0] - one.time_s[1])
-    rest = [name for name in names if name not in {one.name for one in growing}]
-    others = ([op for name in rest for op in each.get(name, [])] for each in (short, long))
+    rest = [both for name, both in by_name.items() if name not in {one.name for one in growing}]
+    others = ([op for both in rest for op in both[place]] for place in (0, 1))
     return [*growing, _pass(_OTHERS, *others)]
-
-
-def _by_name(estimate: Estimate) -> dict[str, list[OperatorCost]]:
-    """Return operators by their name within a layer."""
-    by_name: dict[str, list[OperatorCost]] = {}
-    for op in estimate.operators:
-        in_layer = _LAYER.match(op.name)
-        name = re.sub(r"cache_[kv]", "cache", op.name[in_layer.end() :]) if in_layer else _OTHERS
-        by_name.setdefault(name, []).append(op)
-    return by_name
 
 
 def _pass(name: str, short: Sequence[OperatorCost], long: Sequence[OperatorCost]) -> CachePass:
     first = long[0] if long and name != _OTHERS else None
-    both = (short, long)
     dram_bytes, time_s = (
-        tuple(sum(getattr(op, key) or 0.0 for op in operators) for operators in both)
+        (sum(getattr(op, key) or 0.0 for op in short), sum(getattr(op, key) or 0.0 for op in long))
         for key in ("dram_bytes", "critical_s")
     )
     return CachePass(
@@ -251,7 +249,7 @@ class LanguageModels(Document):
 
 
 @dataclass(frozen=True)
-class OnMachine:
+class _OnMachine:
     """A machine that runs language models, and settings of the workloads."""
 
     soc: Soc
@@ -268,46 +266,110 @@ class OnMachine:
 
 
 def language_models(
-    models: Sequence[str],
-    machine: OnMachine,
-    weights: Sequence[str],
-    devices: Sequence[str],
-    lengths: tuple[int, int] | None = None,
+    models: str | Sequence[str] = (),
+    soc: Soc | str | Path | None = None,
+    *,
+    weights: str | Sequence[str] = "fp16,int8,int4",
+    devices: str | Sequence[str] | None = None,
+    draft: str | None = None,
+    draft_device: str = "npu",
+    guesses: int = 4,
+    acceptance: float = 0.7,
+    growth: str | Sequence[int] | None = None,
+    settings: Settings = (),
 ) -> LanguageModels:
-    """Estimate models in formats on devices.
+    """Compare language models on a machine: time of a token, time to the first one, memory, energy.
 
     Parameters
     ----------
-    lengths : pair of int, optional
-        Places of a short and a long cache whose passes are compared, with weights in the first format.
+    models : sequence of str, or str with commas
+        Workloads of kind llm; none: the shipped ones.
+    soc : Soc, str or Path, optional
+        Machine: a name from `npusim list socs` or a SoC YAML.
+    weights : sequence of str, or str with commas
+        Formats of weights: fp16, int8, int4.
+    devices : sequence of str, or str with commas, optional
+        Devices; none: all of the SoC.
+    draft : str, optional
+        A smaller model that guesses tokens.
+    draft_device : str
+        Where it runs.
+    guesses : int
+        Tokens that it guesses in a round.
+    acceptance : float
+        Guesses that are accepted.
+    growth : pair of int, or str with a comma, optional
+        Also each pass over a cache of so many places, short and long.
+    settings : settings
+        Of the workloads and the SoC, as for `npusim.Scenario`.
 
-    Raises
-    ------
-    ConfigError
-        For a workload of another kind, or an impossible setting.
+    Examples
+    --------
+    >>> import npusim
+    >>> compared = npusim.language_models("llama3.2-1b", "core-ultra-nitro", weights="int8", devices="npu")
+    >>> len(compared.rows)
+    1
+
+    Command lines
+    -------------
+        npusim llm --soc core-ultra-nitro
+        npusim llm llama3.2-1b --weights int8,int4 --devices gpu --set workload.max_sequence=2048
+        npusim llm llama3-8b --soc core-ultra-nitro --weights fp16 --growth 128,2048
+        npusim llm --soc core-ultra-nitro -o models.html
+        npusim llm llama3-8b --devices gpu --draft llama3.2-1b --draft-device npu --acceptance 0.7
     """
-    specs = [load_of_kind(model, LlmSpec, as_overrides(machine.settings)) for model in models]
-    rows = [_row(machine, *case) for case in product(models, weights, devices)]
-    growth = []
+    names, formats, of_workload = (
+        as_list(models) or list(_MODELS),
+        as_list(weights),
+        split_settings(settings)[0],
+    )
+    scenario = Scenario(names[0], DEFAULT_SOC if soc is None else soc, settings=settings)
+    machine = _OnMachine(scenario.machine, of_workload)
+    known_devices = tuple(machine.soc.devices)
+    chosen = list(known_devices) if devices is None else as_list(devices)
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"`{repeated}` a second time", file="MODELS", allowed="each model once")
+    used = chosen if draft is None else [*chosen, draft_device]
+    for noun, given, known in (("format of weights", formats, _FORMATS), ("device", used, known_devices)):
+        for name in given:
+            if name not in known:
+                raise UnknownNameError(noun, name, known)
+    lengths, drafts = None if growth is None else _lengths(growth), list[Speculation]()
+    if draft is None:
+        of_draft = {"draft_device": (draft_device, "npu"), "guesses": (guesses, 4)}
+        refuse_ignored(changed(of_draft | {"acceptance": (acceptance, 0.7)}), "only with `--draft`")
+    else:
+        targets = product(names, chosen)
+        drafts = [_speculation((draft, draft_device), one, machine, guesses, acceptance) for one in targets]
+    first, *_ = [load_of_kind(name, LlmSpec, as_overrides(of_workload)) for name in names]
+    rows = [_row(machine, *case) for case in product(names, formats, chosen)]
+    growths = []
     for row in rows:
-        if lengths is not None and row.weights == weights[0] and not row.problem:
-            format_ = f"workload.weights={row.weights}"
-            mapped = {
-                n: machine.scenario(row.model, row.device, format_, f"workload.max_sequence={n}").mapped
-                for n in lengths
-            }
-            growth.append(cache_growth(row.model, row.device, mapped))
+        if lengths is not None and row.weights == formats[0] and not row.problem:
+            changes = [(f"workload.weights={row.weights}", f"workload.max_sequence={n}") for n in lengths]
+            mapped = [machine.scenario(row.model, row.device, *change).mapped for change in changes]
+            growths.append(cache_growth(row.model, row.device, dict(zip(lengths, mapped, strict=True))))
     return LanguageModels(
         soc=machine.soc.name,
-        prompt=specs[0].prompt,
-        max_sequence=specs[0].max_sequence,
+        prompt=first.prompt,
+        max_sequence=first.max_sequence,
         rows=rows,
-        speculation=[],
-        growth=growth,
+        speculation=drafts,
+        growth=growths,
     )
 
 
-def _row(machine: OnMachine, model: str, weights: str, device: str) -> LanguageRow:
+def _lengths(growth: str | Sequence[int]) -> tuple[int, int]:
+    """Return two lengths of the cache, the shorter one first."""
+    allowed = "two different numbers of places, such as 128,2048"
+    lengths = sorted(as_numbers(growth, int, "--growth", allowed, 1e9))
+    if len(lengths) != 2 or lengths[0] == lengths[1]:
+        raise ConfigError(f"`{growth}`", file="--growth", allowed=allowed)
+    return lengths[0], lengths[1]
+
+
+def _row(machine: _OnMachine, model: str, weights: str, device: str) -> LanguageRow:
     try:
         scenario, at_once = (
             machine.scenario(model, device, f"workload.weights={weights}", f"workload.phase={phase}")
@@ -368,7 +430,7 @@ def _product_weights_bytes(graph: Graph) -> float:
 
 
 def _packed_readings(
-    machine: OnMachine, model: str, weights: str, device: str, mapped: Mapped
+    machine: _OnMachine, model: str, weights: str, device: str, mapped: Mapped
 ) -> dict[str, Any]:
     """Return the time with packed weights multiplied as they are, and the interval of the row's own time."""
     handling = getattr(machine.soc.devices[device], "packed_weights", {}).get(weights, "product")
@@ -387,8 +449,8 @@ def _packed_readings(
     return readings
 
 
-def speculation(
-    draft: tuple[str, str], target: tuple[str, str], machine: OnMachine, guesses: int, acceptance: float
+def _speculation(
+    draft: tuple[str, str], target: tuple[str, str], machine: _OnMachine, guesses: int, acceptance: float
 ) -> Speculation:
     """Return the gain of a draft; draft and target are pairs of model and device.
 

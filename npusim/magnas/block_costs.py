@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost import compiled
 from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
+from npusim.magnas.documents import MappedArchitecture
 from npusim.magnas.graph import build_vig
 from npusim.magnas.space import Architecture, ArchitectureSpace
 from npusim.magnas.spec import VisionGnnSpec
@@ -35,27 +35,19 @@ class Mappings(NamedTuple):
     settings: Any
     """Row of each mapping's setting in the table."""
 
+    @classmethod
+    def joined(cls, each: Iterable[Mappings]) -> Mappings:
+        """Return several mappings one after the other."""
+        return cls(*map(np.concatenate, zip(*each, strict=True)))
+
     def at(self, rows: Any) -> Mappings:
         """Return some of the mappings."""
         return Mappings(*(column[rows] for column in self))
 
 
-def _joined(each: Iterable[Mappings]) -> Mappings:
-    return Mappings(*map(np.concatenate, zip(*each, strict=True)))
-
-
 @dataclass(frozen=True)
 class BlockTable:
-    """Time and energy of every kind of block on every unit, under every setting of operating points.
-
-    Examples
-    --------
-    >>> from npusim.workloads import load_spec
-    >>> backbone = load_spec("magnas-vig", ["workload.depth=1"])
-    >>> table = block_table(covering_specs(backbone), "core-ultra-series2", devices=["gpu", "npu"])
-    >>> len(table.front(backbone).latency_s) > 1
-    True
-    """
+    """Time and energy of every kind of block on every unit, under every setting of operating points."""
 
     units: tuple[str, ...]
     settings: tuple[Mapping[str, str], ...]
@@ -75,17 +67,19 @@ class BlockTable:
         NpusimError
             Where a block is not in the table.
         """
+        rows = []
         for name, kind in blocks_of(spec):
             if kind not in self.kinds:
                 raise NpusimError(f"`{name}` is of a kind that the table of blocks does not hold")
-        return np.array([self.kinds[kind] for _, kind in blocks_of(spec)], np.int64)
+            rows.append(self.kinds[kind])
+        return np.array(rows, np.int64)
 
     def problem(self, rows: Any, setting: int = 0) -> ChainProblem:
         """Return the chain of the blocks of these rows to place under a setting."""
         names = tuple(map(str, range(len(rows))))
-        time_s, energy_j = np.moveaxis(self.costs[setting, rows], -1, 0)
-        crossing_s, crossing_j = np.moveaxis(self.crossings[setting, rows[:-1]], -1, 0)
-        return ChainProblem(names, self.units, time_s, energy_j, crossing_s, crossing_j)
+        own = np.moveaxis(self.costs[setting, rows], -1, 0)
+        crossings = np.moveaxis(self.crossings[setting, rows[:-1]], -1, 0)
+        return ChainProblem(names, self.units, *own, *crossings)
 
     def front(self, spec: VisionGnnSpec, limits: Limits | None = None) -> Mappings:
         """Return the mappings, under all settings, that no other dominates in latency and energy.
@@ -108,61 +102,16 @@ class BlockTable:
             fronts.append(Mappings(front.latency_s, front.energy_j, front.placements, settings))
         if not fronts:
             raise refused[0]
-        every = _joined(fronts)
+        every = Mappings.joined(fronts)
         return every.at(planar_front(np.stack([every.latency_s, every.energy_j], 1)))
 
     def on_single_units(self, spec: VisionGnnSpec) -> Mappings:
         """Return the mappings of all blocks to one unit, for each unit and setting that can run them."""
-        rows, units = self.rows(spec), np.arange(len(self.units))
-        placements, each = np.repeat(units[:, None], len(rows), axis=1), []
-        for setting in range(len(self.settings)):
-            latency_s, energy_j = self.costs[setting, rows].sum(0).T
-            each.append(Mappings(latency_s, energy_j, placements, np.full(len(units), setting)))
-        every = _joined(each)
-        return every.at(np.isfinite(every.latency_s))
-
-    def encoded(self, specs: Sequence[VisionGnnSpec]) -> Any:
-        """Return the rows of many networks' blocks, shape (networks, most blocks); -1 behind the last."""
-        each = [self.rows(spec) for spec in specs]
-        encoded = np.full((len(each), max(map(len, each), default=0)), -1, np.int64)
-        for i, rows in enumerate(each):
-            encoded[i, : len(rows)] = rows
-        return encoded
-
-    def evaluate(self, encoded: Any, networks: Any, placements: Any, setting: int = 0) -> Any:
-        """Return latency (s) and energy (J) of pairs of a network and a placement.
-
-        Parameters
-        ----------
-        encoded : array of int64, shape (networks, most blocks)
-            As `encoded` returns it.
-        networks : array of int64, shape (pairs,)
-            Network of each pair.
-        placements : array of integers, shape (pairs, most blocks)
-            Unit of each block; entries behind the last block are ignored.
-
-        Returns
-        -------
-        array of float64, shape (pairs, 2)
-        """
-        totals = np.zeros((len(networks), 2))
-        rows = np.asarray(networks, np.int64)
-        _add_up(encoded, rows, np.asarray(placements), self.costs[setting], self.crossings[setting], totals)
-        return totals
-
-
-@compiled
-def _add_up(encoded: Any, networks: Any, placements: Any, costs: Any, crossings: Any, totals: Any) -> None:
-    """Add the blocks and crossings of each pair of a network and a placement to `totals`."""
-    for pair in range(networks.shape[0]):
-        rows, units = encoded[networks[pair]], placements[pair]
-        for i in range(rows.shape[0]):
-            if rows[i] < 0:
-                break
-            for quantity in range(2):
-                totals[pair, quantity] += costs[rows[i], units[i], quantity]
-                if i > 0 and units[i] != units[i - 1]:
-                    totals[pair, quantity] += crossings[rows[i - 1], units[i - 1], units[i], quantity]
+        rows, units, settings = self.rows(spec), len(self.units), len(self.settings)
+        latency_s, energy_j = self.costs[:, rows].sum(1).reshape(-1, 2).T
+        placements = np.repeat(np.tile(np.arange(units), settings)[:, None], len(rows), axis=1)
+        every = Mappings(latency_s, energy_j, placements, np.repeat(np.arange(settings), units))
+        return every.at(np.isfinite(latency_s))
 
 
 def blocks_of(spec: VisionGnnSpec) -> Iterator[tuple[str, BlockKind]]:
@@ -184,138 +133,92 @@ def blocks_of(spec: VisionGnnSpec) -> Iterator[tuple[str, BlockKind]]:
     yield "head", ("head", *whole, stages[-1].size, stages[-1].channels, spec.classes)
 
 
-def covering_specs(
-    backbone: VisionGnnSpec,
-    operators: Sequence[str] | None = None,
-    preprocess: Sequence[bool] | None = None,
-    hidden: Sequence[Sequence[int]] | None = None,
-) -> list[VisionGnnSpec]:
-    """Return few networks that together hold every block of a space of architectures.
-
-    Parameters
-    ----------
-    backbone : VisionGnnSpec
-        All else, such as channels and neighbours.
-    operators, preprocess : sequence, optional
-        Choices of every superblock; None: those of the backbone.
-    hidden : sequence of sequences of int, optional
-        Widths of feed-forward networks by superblock; None: those of the backbone.
-    """
-    keys, count = backbone.model_dump(), len(backbone.depth)
-    operators = operators if operators is not None else sorted(set(backbone.operator))
-    preprocess = preprocess if preprocess is not None else sorted(set(backbone.preprocess))
-    widths = hidden if hidden is not None else [sorted(set(backbone.ffn_hidden))] * count
-    pairs = list(itertools.product(operators, preprocess))
+def covering_specs(backbone: VisionGnnSpec, space: ArchitectureSpace) -> list[VisionGnnSpec]:
+    """Return few networks that together hold every block of a space of architectures on a backbone."""
+    percents = space.widths_percent
+    widths = [sorted({round(one * channels / 100) for one in percents}) for channels in backbone.channels]
+    pairs = list(itertools.product(space.operators, space.preprocess))
     specs = []
-    for j in range(max(len(pairs), *(len(each) for each in widths))):
-        operator, pre = pairs[j % len(pairs)]
-        turned = [each[(i + j) % len(each)] if each else 0 for i, each in enumerate(widths)]
-        changed = {"operator": [operator] * count, "preprocess": [pre] * count, "ffn_hidden": turned}
-        specs.append(VisionGnnSpec.model_validate(keys | changed))
+    for j in range(max(len(pairs), *map(len, widths))):
+        operator, preprocess = pairs[j % len(pairs)]
+        changed = {
+            "operator": [operator] * len(widths),
+            "preprocess": [preprocess] * len(widths),
+            "ffn_hidden": [each[(i + j) % len(each)] for i, each in enumerate(widths)],
+        }
+        specs.append(VisionGnnSpec.model_validate(backbone.model_dump() | changed))
     return specs
 
 
-def block_table(
-    specs: Sequence[VisionGnnSpec],
-    soc: Soc | str,
-    *,
-    devices: Sequence[str] | None = None,
-    operating_points: bool = False,
-    tell: Callable[[int, int], object] = lambda done, of: None,
-) -> BlockTable:
-    """Cost every kind of block that some networks have, on every device of a SoC.
-
-    Parameters
-    ----------
-    specs : sequence of VisionGnnSpec
-        Networks that hold the blocks, as `covering_specs` makes them.
-    devices : sequence of str, optional
-        Devices to choose from; None: all that the SoC has.
-    operating_points : bool
-        Whether every combination of the operating points of devices and DRAM is costed.
-    tell : callable
-        Progress callback (estimates done, in all).
-
-    Raises
-    ------
-    InfeasibleError
-        Where none of the devices can run a network.
-    """
-    machine = Scenario("magnas-vig", soc).machine
-    units = devices_of(machine, devices)
-    points = tuple(combinations_of(machine, units)) if operating_points else ({},)
-    machines = [at_points(machine, point) for point in points]
-    blocks = [[kind for _, kind in blocks_of(spec)] for spec in specs]
-    kinds = {kind: row for row, kind in enumerate(dict.fromkeys(itertools.chain(*blocks)))}
-    sums, counts = np.zeros((2, len(points), len(kinds), len(units))), np.zeros(len(kinds))
-    handed_bytes, passing = np.zeros(len(kinds)), {}
-    for n, (spec, own_kinds) in enumerate(zip(specs, blocks, strict=True)):
-        scenario = Scenario(build_vig(spec, "vision-gnn"), machine)
-        chain, rows = chain_of(scenario.graph), [kinds[kind] for kind in own_kinds]
-        on_devices = ChainOnDevices(scenario, chain, units)
-        handed_bytes[rows[:-1]] = chain.handed_bytes
-        np.add.at(counts, rows, 1.0)
-        for s, at_point in enumerate(machines):
-            tell(n * len(points) + s, len(specs) * len(points))
-            costs = on_devices.costs(at_point)
-            np.add.at(sums[0, s], rows, costs.time_s)
-            np.add.at(sums[1, s], rows, costs.energy_j)
-            passing[s] = costs.passing
-    means = np.moveaxis(sums / counts[:, None], 0, -1)
-    crossings = [np.stack(passing[s].crossings(handed_bytes), -1) for s in range(len(points))]
-    return BlockTable(units, points, kinds, np.ascontiguousarray(means), np.stack(crossings))
-
-
-@dataclass(frozen=True)
-class Points:
-    """Architectures under mappings."""
-
-    values: Any
-    """Error, latency (s) and energy (J), shape (points, 3)."""
-    names: list[tuple[str, str, str]]
-    """Architecture, letters of the mapping, and operating points."""
-
-
-@dataclass(frozen=True)
-class Costed(Points):
+class Costed(NamedTuple):
     """An architecture with its mappings."""
 
-    accuracy: float
+    points: list[MappedArchitecture]
     keeps_limits: bool
 
     @property
     def objectives(self) -> Any:
         """Error, logarithms of latency and energy, shape (mappings, 3); none where a limit is broken."""
-        values = self.values if self.keeps_limits else self.values[:0]
+        values = values_of(self.points if self.keeps_limits else [])
         return np.concatenate([values[:, :1], np.log(values[:, 1:])], 1)
+
+
+def values_of(points: Sequence[MappedArchitecture]) -> Any:
+    """Return error, latency (s) and energy (J) of points, shape (points, 3)."""
+    rows = [(1.0 - point.accuracy, point.latency_s, point.energy_j) for point in points]
+    return np.array(rows).reshape(-1, 3)
 
 
 @dataclass(frozen=True)
 class MappedSpace:
-    """The architectures of a space on a backbone and a SoC."""
+    """The architectures of a space on a backbone and a SoC.
+
+    Examples
+    --------
+    >>> from npusim.arch import load_soc
+    >>> from npusim.workloads import load_spec
+    >>> backbone = load_spec("magnas-vig", ["workload.depth=1"])
+    >>> space = ArchitectureSpace(operators=("max_relative",), widths_percent=(400,))
+    >>> mapped = MappedSpace(backbone, space, load_soc("core-ultra-series2"), ("gpu", "npu"))
+    >>> len(mapped.table.front(backbone).latency_s) > 1
+    True
+    """
 
     backbone: VisionGnnSpec
     space: ArchitectureSpace
     soc: Soc
     devices: tuple[str, ...] | None = None
-    limits: Limits = field(default_factory=Limits)
+    """Devices to choose from; None: all that the SoC has."""
     operating_points: bool = False
+    """Whether every combination of the operating points of devices and DRAM is costed."""
     tell: Callable[[int, int], object] = field(default=lambda done, of: None, compare=False)
     """Progress callback (networks costed, in all) while the costs of blocks are computed."""
 
     @cached_property
     def table(self) -> BlockTable:
-        """Costs of every kind of block."""
-        widths = [
-            sorted({round(percent * channels / 100) for percent in self.space.widths_percent})
-            for channels in self.backbone.channels
-        ]
-        specs = covering_specs(self.backbone, self.space.operators, self.space.preprocess, widths)
-        return block_table(
-            specs, self.soc, devices=self.devices, operating_points=self.operating_points, tell=self.tell
-        )
+        """Costs of every kind of block of the space; InfeasibleError where no device runs a network."""
+        units, specs = devices_of(self.soc, self.devices), covering_specs(self.backbone, self.space)
+        points = tuple(combinations_of(self.soc, units)) if self.operating_points else ({},)
+        machines = [at_points(self.soc, point) for point in points]
+        blocks = [[kind for _, kind in blocks_of(spec)] for spec in specs]
+        kinds = {kind: row for row, kind in enumerate(dict.fromkeys(itertools.chain(*blocks)))}
+        sums, counts = np.zeros((len(points), len(kinds), len(units), 2)), np.zeros(len(kinds))
+        handed_bytes, passing = np.zeros(len(kinds)), {}
+        for n, (spec, own_kinds) in enumerate(zip(specs, blocks, strict=True)):
+            scenario = Scenario(build_vig(spec, "vision-gnn"), self.soc)
+            chain, rows = chain_of(scenario.graph), [kinds[kind] for kind in own_kinds]
+            on_devices = ChainOnDevices(scenario, chain, units)
+            handed_bytes[rows[:-1]] = chain.handed_bytes
+            np.add.at(counts, rows, 1.0)
+            for s, at_point in enumerate(machines):
+                self.tell(n * len(points) + s, len(specs) * len(points))
+                costs = on_devices.costs(at_point)
+                np.add.at(sums[s], rows, np.stack([costs.time_s, costs.energy_j], -1))
+                passing[s] = costs.passing
+        crossings = [np.stack(passing[s].crossings(handed_bytes), -1) for s in range(len(points))]
+        return BlockTable(units, points, kinds, sums / counts[:, None, None], np.stack(crossings))
 
-    def refuse_impossible(self) -> None:
+    def refuse_impossible(self, limits: Limits) -> None:
         """Refuse limits on units that are not there, and backbones whose depth is no choice.
 
         Raises
@@ -328,44 +231,48 @@ class MappedSpace:
             Where no unit runs the backbone.
         """
         units = devices_of(self.soc, self.devices)
-        for unit in self.limits.shares:
+        for unit in limits.shares:
             if unit not in units:
                 raise UnknownNameError("device to limit", unit, units)
-        spec = self.space.homogeneous(self.space.operators[0], True).spec(self.backbone)
-        self.table.rows(spec)
-
-    def within(self, limits: Limits) -> MappedSpace:
-        """Return the same space, with the same table, under other limits."""
-        other = replace(self, limits=limits)
-        other.__dict__["table"] = self.table
-        return other
+        self.table.rows(self.space.homogeneous(self.space.operators[0], True).spec(self.backbone))
 
     @cached_property
     def letters(self) -> dict[str, str]:
         """Letter of each unit."""
         return letters_of(self.table.units)
 
-    def nested(self, architecture: Architecture, accuracy: float) -> Costed:
+    def nested(self, architecture: Architecture, accuracy: float, limits: Limits) -> Costed:
         """Return an architecture with its exact front; on single units where no mapping keeps the limits."""
         spec = architecture.spec(self.backbone)
         try:
-            return self._costed(architecture, accuracy, True, self.table.front(spec, self.limits))
+            return Costed(self._points(architecture, accuracy, self.table.front(spec, limits)), True)
         except InfeasibleError:
-            return self._costed(architecture, accuracy, False, self.table.on_single_units(spec))
+            return Costed(self._points(architecture, accuracy, self.table.on_single_units(spec)), False)
 
-    def on_single_units(self, architecture: Architecture, accuracy: float) -> Costed:
+    def on_single_units(self, architecture: Architecture, accuracy: float, limits: Limits) -> Costed:
         """Return an architecture with all blocks on one unit, for each unit and setting."""
-        mappings = self.table.on_single_units(architecture.spec(self.backbone))
-        values = np.stack([mappings.latency_s, mappings.energy_j], 1)
-        kept = self.limits.kept(values, mappings.placements, self.table.units)
-        some = mappings.at(kept) if kept.any() else mappings
-        return self._costed(architecture, accuracy, bool(kept.any()), some)
+        every = self.table.on_single_units(architecture.spec(self.backbone))
+        values = np.stack([every.latency_s, every.energy_j], 1)
+        kept = limits.kept(values, every.placements, self.table.units)
+        keeps_limits = bool(kept.any())
+        return Costed(
+            self._points(architecture, accuracy, every.at(kept) if keeps_limits else every), keeps_limits
+        )
 
-    def _costed(self, architecture: Architecture, accuracy: float, keeps: bool, some: Mappings) -> Costed:
+    def _points(
+        self, architecture: Architecture, accuracy: float, mappings: Mappings
+    ) -> list[MappedArchitecture]:
         blocks = [name for name, _ in blocks_of(architecture.spec(self.backbone))]
-        texts = written(blocks, [self.letters[unit] for unit in self.table.units], some.placements)
-        points = [", ".join(map(" ".join, setting.items())) for setting in self.table.settings]
-        names = [(str(architecture), text, points[s]) for text, s in zip(texts, some.settings, strict=True)]
-        error = np.full(len(texts), 1.0 - accuracy)
-        values = np.stack([error, some.latency_s, some.energy_j], 1)
-        return Costed(values, names, accuracy, keeps)
+        texts = written(blocks, [self.letters[unit] for unit in self.table.units], mappings.placements)
+        settings = [", ".join(map(" ".join, setting.items())) for setting in self.table.settings]
+        return [
+            MappedArchitecture(
+                architecture=str(architecture),
+                mapping=text,
+                accuracy=accuracy,
+                latency_s=latency_s,
+                energy_j=energy_j,
+                operating_points=settings[setting],
+            )
+            for text, latency_s, energy_j, _, setting in zip(texts, *mappings, strict=True)
+        ]

@@ -12,153 +12,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from npusim.cli.ask import DEVICES, EXPONENTS, LIMITS, MAPPING
 from npusim.cli.options import FORM, QUIET, WRITTEN, Command, argument, complete_soc, option
-from npusim.errors import ConfigError, UnknownNameError, as_list
+from npusim.errors import as_list
 from npusim.locate import DEFAULT_SOC
 
 if TYPE_CHECKING:
     from npusim.api.asking import Progress
     from npusim.config.overrides import Settings
-    from npusim.magnas.documents import ArchitectureSearch, MappingFigures, SupernetTraining
-    from npusim.magnas.space import ArchitectureSpace
+    from npusim.magnas.documents import ArchitectureSearch
     from npusim.magnas.training import Checkpoint
     from npusim.studies.placement_document import MapFront
 
 _BACKBONE = "magnas-vig"
-
-
-def train_supernet(
-    images: str = "digits",
-    directory: str | Path = "supernet",
-    *,
-    workload: str = "magnas-digits",
-    settings: Settings = (),
-    depths: str | Sequence[int] = "2,3,4",
-    operators: str | Sequence[str] = "max_relative,edgeconv,graphsage,gin",
-    widths: str | Sequence[int] = "30,60,100",
-    epochs: int = 14,
-    batch: int = 32,
-    balanced: int = 2,
-    learning_rate: float = 0.003,
-    weight_decay: float = 0.05,
-    dropout: float = 0.2,
-    distillation: float = 0.5,
-    shift: float = 0.1,
-    teacher: str | Path | None = None,
-    held: float = 0.5,
-    scored: int = 24,
-    alone: int = 0,
-    seed: int = 0,
-    resume: bool = False,
-    progress: Progress | None = None,
-    stop: Callable[[], bool] = lambda: False,
-) -> SupernetTraining:
-    """Train a supernet on images: one set of weights for every architecture of the space.
-
-    Sandwich rule: each step trains the largest and the smallest subnet, each with one operator throughout,
-    and random ones between, which also learn from the largest. Subnets are scored on images that training
-    did not see. The digits take about 3 minutes on one core. Needs the extra `gnn`.
-
-    Parameters
-    ----------
-    images : str
-        digits (scikit-learn's), or a folder of a folder a class.
-    directory : str or Path
-        New directory for checkpoint and scores.
-    workload : str
-        Backbone, a workload of kind vision-gnn.
-    settings : settings
-        Of the workload; paths begin with `workload`.
-    depths : sequence of int, or str with commas
-        Blocks of a superblock.
-    operators : sequence of str, or str with commas
-        Graph operators.
-    widths : sequence of int, or str with commas
-        Hidden features of feed-forward networks, in % of the channels.
-    epochs : int
-        Epochs.
-    batch : int
-        Images of a step.
-    balanced : int
-        Random subnets of a step beside largest and smallest.
-    learning_rate : float
-        Of the first step.
-    weight_decay : float
-        Of all weights.
-    dropout : float
-        In the classifier.
-    distillation : float
-        What subnets learn from a teacher.
-    shift : float
-        Most that images are moved, of their side.
-    teacher : str or Path, optional
-        A supernet trained earlier on the same classes. None: the largest subnet of each step
-    held : float
-        Images that training does not see: half score, half test.
-    scored : int
-        Random subnets that are scored afterwards.
-    alone : int
-        So many of these are trained alone too, to compare the order.
-    seed : int
-        The same seed gives the same.
-    resume : bool
-        Go on with what an earlier run left in the directory.
-    progress, stop : callable, optional
-        Called with the share that is done, 1.0 and the present step; says whether to stop after the epoch.
-
-    Command lines
-    -------------
-        npusim magnas train -o digits
-        npusim magnas train --epochs 30 --alone 8 -o digits
-        npusim magnas train flowers --workload magnas-vig --epochs 150 --batch 320 -o supernet
-        npusim magnas train -o digits --resume
-    """
-    space = _space_of(depths, operators, widths)
-
-    from npusim.api.asking import of_workload, telling
-    from npusim.magnas.spec import VisionGnnSpec
-    from npusim.workloads import load_of_kind
-
-    backbone = load_of_kind(workload, VisionGnnSpec, of_workload(settings, ": training knows no machine"))
-
-    from npusim.magnas.training import Recipe, Task, read_checkpoint, run_training
-
-    recipe = Recipe(epochs, batch, balanced, learning_rate, weight_decay, dropout, distillation, shift, seed)
-    taught_by = None if teacher is None else read_checkpoint(Path(teacher))
-    fingerprint = "" if taught_by is None else taught_by.fingerprint
-    return run_training(
-        Task(workload, backbone, space, images, held, recipe, fingerprint),
-        Path(directory).expanduser(),
-        teacher=taught_by,
-        scored=scored,
-        alone=alone,
-        resume=resume,
-        tell=telling(progress) or (lambda step, share: None),
-        stop=stop,
-    )
-
-
-def _space_of(
-    depths: str | Sequence[int], operators: str | Sequence[str], widths: str | Sequence[int]
-) -> ArchitectureSpace:
-    """Return the space of architectures that arguments say."""
-    from npusim.magnas.space import LETTERS, ArchitectureSpace
-
-    def numbers(option: str, listed: str | Sequence[int], most: int) -> tuple[int, ...]:
-        texts = as_list(listed)
-        if not all(text.isdigit() and 1 <= int(text) <= most for text in texts):
-            allowed = f"whole numbers of 1 to {most} parted by commas"
-            raise ConfigError(f"`{listed}`", file=option, allowed=allowed)
-        return tuple(sorted({int(text) for text in texts}))
-
-    names = as_list(operators)
-    for name in names:
-        if name not in LETTERS:
-            raise UnknownNameError("graph operator", name, LETTERS)
-    return ArchitectureSpace(
-        depths=numbers("--depths", depths, 64),
-        operators=tuple(name for name in LETTERS if name in names),
-        widths_percent=numbers("--widths", widths, 1000),
-    )
 
 
 def search_architectures(
@@ -249,12 +113,11 @@ def search_architectures(
     from npusim.workloads import load_of_kind
 
     of_workload, of_soc = split_settings(settings)
-    name = str(soc or DEFAULT_SOC)
+    name, folder = str(soc or DEFAULT_SOC), Path(supernet).expanduser()
     backbone, machine = load_of_kind(workload, VisionGnnSpec, of_workload), load_soc(name, of_soc)
-    folder = Path(supernet).expanduser()
     trained = read_checkpoint(folder)
     units = tuple(device.lower() for device in as_list(devices)) or None
-    mapped = MappedSpace(backbone, trained.task.space, machine, units, limits_of(**limits), dvfs)
+    mapped = MappedSpace(backbone, trained.task.space, machine, units, dvfs)
     if progress is not None:
         mapped = replace(mapped, tell=lambda done, total: progress(done / total, 1.0, "costing blocks"))
     with _scores(trained, folder, processes, cluster) as score:
@@ -264,12 +127,13 @@ def search_architectures(
             f"{trained.task.source}, weights {trained.fingerprint}",
             Path(directory).expanduser(),
             Plan(seed, population, generations, mutation, crossover, elite),
-            workload=workload,
-            soc_named=name,
-            changed=[one.origin.removeprefix("--set ") for one in as_overrides(settings)],
+            limits_of(**limits),
             resume=resume,
             progress=progress,
             stop=stop,
+            workload=workload,
+            soc_named=name,
+            changed=[one.origin.removeprefix("--set ") for one in as_overrides(settings)],
         )
 
 
@@ -278,17 +142,16 @@ def _scores(trained: Checkpoint, supernet: Path, cores: int | None, cluster: str
     """Lend a function that scores a supernet's subnets and keeps the scores beside its checkpoint."""
     from npusim.explore.scoring_pool import on_processes
     from npusim.magnas.documents import SCORES, stored_scores
-    from npusim.magnas.training import checkpoint_file
 
     scorer = trained.scorer()
-    if cluster is not None:
+    if cluster is None:
+        spread = on_processes(scorer, min(cores or os.cpu_count() or 1, os.cpu_count() or 1))
+    else:
         from npusim.explore.cluster import scored_on_cluster
 
         spread = scored_on_cluster(scorer, cluster)
-    else:
-        spread = on_processes(scorer, min(cores or os.cpu_count() or 1, os.cpu_count() or 1))
     with spread as score:
-        file = checkpoint_file(supernet).with_name(SCORES)
+        file = (supernet if supernet.is_dir() else supernet.parent) / SCORES
         yield stored_scores(file, trained.fingerprint, trained.digest, score)
 
 
@@ -339,9 +202,9 @@ def map_architecture(
     if search is None:
         chosen = parse_architecture(architecture)
     else:
-        from npusim.magnas.search import architecture_named, read_search
+        from npusim.magnas.search import architecture_named, read_architectures
 
-        document = read_search(Path(search).expanduser())
+        document = read_architectures(search)
         workload, soc = workload or document.workload, soc or document.soc_named or document.soc
         own_settings = [*as_overrides(document.changed), *own_settings]
         devices = devices or list(document.units)
@@ -352,51 +215,6 @@ def map_architecture(
     own_settings += as_overrides([f"workload.{key}={json.dumps(value)}" for key, value in keys.items()])
     asked: Any = {"minimise": "latency,energy", "devices": devices, "settings": own_settings, **limits}
     return cast("MapFront", map_network(workload, soc, **asked))
-
-
-def read_architectures(directory: str | Path) -> ArchitectureSearch:
-    """Show what a search found: fronts, hypervolumes, chosen architectures and their mappings.
-
-    Parameters
-    ----------
-    directory : str or Path
-        What `npusim magnas search` wrote.
-
-    Command lines
-    -------------
-        npusim magnas report found -o found.html
-        npusim magnas report found --format json
-    """
-    from npusim.magnas.search import read_search
-
-    return read_search(Path(directory).expanduser())
-
-
-def magnas_figures(
-    only: str | Sequence[str] | None = None, progress: Progress | None = None
-) -> MappingFigures:
-    """Show MaGNAS's tables and figures of mapping, operating points and search beside the paper's.
-
-    Tables 3 to 5 and Figures 7 and 8 are of a Jetson AGX Xavier's GPU and DLA, Figures 9 and 10 of three
-    arrays with other dataflows. Numbers that the paper gives stand beside ours; its statements about
-    directions are shown to hold or not.
-
-    Parameters
-    ----------
-    only : sequence of str, or str with commas, optional
-        Of table3, table4, table5, figure7, figure8, figure9, figure10, parted by commas. None: all
-    progress : callable, optional
-        Called with the tables and figures done and their number.
-
-    Command lines
-    -------------
-        npusim magnas figures
-        npusim magnas figures --only table3,figure8
-        npusim magnas figures -o figures.json
-    """
-    from npusim.magnas.figures import mapping_figures
-
-    return mapping_figures([name.lower() for name in as_list(only)], progress or (lambda done, total: None))
 
 
 _SPACE = option("LIST", panel="Space of architectures")
@@ -411,7 +229,7 @@ def _evolution(metavar: str, low: float, high: float) -> Any:
 
 
 _TRAIN = Command(
-    "npusim.magnas.command:train_supernet",
+    "npusim.magnas.training:train_supernet",
     {
         "images": argument("[IMAGES]"),
         "directory": option("--output -o DIR", Path, default=Path("supernet"), show_default=False),
@@ -435,12 +253,13 @@ _TRAIN = Command(
         **FORM,
     },
     fields=("settings",),
+    described="npusim.magnas.training:Recipe",
     page="npusim.magnas.page:training_page",
     counted="epochs",
     stops="finishing the epoch",
 )
 _FIGURES = Command(
-    "npusim.magnas.command:magnas_figures",
+    "npusim.magnas.figures:magnas_figures",
     {"only": option("LIST", show_default=False), **WRITTEN},
     page="npusim.magnas.page:figures_page",
     counted="tables and figures",
@@ -488,7 +307,7 @@ _MAP = Command(
     described="npusim.api.planning:map",
 )
 _REPORT = Command(
-    "npusim.magnas.command:read_architectures",
+    "npusim.magnas.search:read_architectures",
     {"directory": argument("DIR", Path), **WRITTEN},
     page="npusim.magnas.page:search_page",
     page_argument="directory",

@@ -8,7 +8,7 @@ are those of suite `magnas`; docs/vision-gnns.md says what the paper leaves open
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import pairwise
@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from npusim.api.asking import Progress
 from npusim.config.reading import read_yaml
-from npusim.errors import InfeasibleError, UnknownNameError
+from npusim.errors import InfeasibleError, UnknownNameError, as_list
 from npusim.locate import resource
 from npusim.magnas.documents import MappingFigure, MappingFigures, MappingStatement
 from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, problem_of, shipped_figures
@@ -50,58 +51,70 @@ _EXPONENTS = (1.0, 1.0)
 """Exponents of energy and latency in Eq. 13 (section 5.5)."""
 _OF_FIGURE_8 = ("workload.operator=gin", "workload.depth=4", "workload.ffn_hidden=192")
 """Section 5.7.1: GIN, depth 4, hidden width 192; nothing skipped."""
+_GPU = UNITS.index("gpu")
+_QUANTITIES = {"latency": "s", "energy": "J"}
 
 
-Rows = Iterator[MappingFigure | MappingStatement]
-"""Numbers and statements of one table or figure."""
+class _Sheet:
+    """Numbers and statements of one table or figure, as it adds them."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self.figures: list[MappingFigure] = []
+        self.statements: list[MappingStatement] = []
+
+    def number(
+        self, what: str, quantity: str, ours: float, paper: float | None = None, unit: str = ""
+    ) -> None:
+        """Add a number, beside the paper's where that gives one."""
+        row = {"figure": self._title, "what": what, "quantity": quantity, "unit": unit, "paper": paper}
+        self.figures.append(MappingFigure(**row, ours=float(ours)))
+
+    def costs(self, what: str, values: Any, paper: Sequence[float | None] = (None, None)) -> None:
+        """Add latency (s) and energy (J)."""
+        for (quantity, unit), ours, theirs in zip(_QUANTITIES.items(), values, paper, strict=True):
+            self.number(what, quantity, ours, theirs, unit)
+
+    def says(self, what: str, holds: Any) -> None:
+        """Add a statement of the paper."""
+        self.statements.append(MappingStatement(figure=self._title, says=what, holds=bool(holds)))
 
 
-def _number(
-    what: str, quantity: str, ours: float, paper: float | None = None, unit: str = ""
-) -> MappingFigure:
-    return MappingFigure(figure="", what=what, quantity=quantity, unit=unit, ours=float(ours), paper=paper)
-
-
-def _costs(what: str, values: Any, paper: Sequence[float | None] = (None, None)) -> Rows:
-    """Yield latency (s) and energy (J)."""
-    for quantity, unit, ours, theirs in zip(("latency", "energy"), "sJ", values, paper, strict=True):
-        yield _number(what, quantity, ours, theirs, unit)
-
-
-def _says(what: str, holds: Any) -> MappingStatement:
-    return MappingStatement(figure="", says=what, holds=bool(holds))
-
-
-def mapping_figures(
-    names: Sequence[str] = (), tell: Callable[[int, int], object] = lambda done, of: None
+def magnas_figures(
+    only: str | Sequence[str] | None = None, progress: Progress | None = None
 ) -> MappingFigures:
-    """Return tables and figures of the paper with the model's numbers.
+    """Show MaGNAS's tables and figures of mapping, operating points and search beside the paper's.
+
+    Tables 3 to 5 and Figures 7 and 8 are of a Jetson AGX Xavier's GPU and DLA, Figures 9 and 10 of three
+    arrays with other dataflows. Numbers that the paper gives stand beside ours; its statements about
+    directions are shown to hold or not.
 
     Parameters
     ----------
-    names : sequence of str
-        Names from `FIGURES`; none: all.
-    tell : callable
-        Progress callback (done, total).
+    only : sequence of str, or str with commas, optional
+        Of table3, table4, table5, figure7, figure8, figure9, figure10, parted by commas. None: all
+    progress : callable, optional
+        Called with the tables and figures done and their number.
 
-    Raises
-    ------
-    UnknownNameError
-        Where a name is unknown.
+    Command lines
+    -------------
+        npusim magnas figures
+        npusim magnas figures --only table3,figure8
+        npusim magnas figures -o figures.json
     """
-    chosen = list(names or FIGURES)
-    rows: list[MappingFigure | MappingStatement] = []
+    chosen = [name.lower() for name in as_list(only)] or list(FIGURES)
     for name in chosen:
         if name not in FIGURES:
             raise UnknownNameError("table or figure of MaGNAS", name, FIGURES)
-    for done, name in enumerate(chosen):
-        tell(done, len(chosen))
-        title = re.sub(r"(?=\d+$)", " ", name, count=1).capitalize()
-        rows += [row.model_copy(update={"figure": title}) for row in FIGURES[name]()]
+    sheets = [_Sheet(re.sub(r"(?=\d+$)", " ", name, count=1).capitalize()) for name in chosen]
+    for done, (name, sheet) in enumerate(zip(chosen, sheets, strict=True)):
+        if progress is not None:
+            progress(done, len(chosen))
+        FIGURES[name](sheet)
     return MappingFigures(
         title="MaGNAS: mappings and operating points",
-        figures=[row for row in rows if isinstance(row, MappingFigure)],
-        statements=[row for row in rows if isinstance(row, MappingStatement)],
+        figures=[row for sheet in sheets for row in sheet.figures],
+        statements=[row for sheet in sheets for row in sheet.statements],
     )
 
 
@@ -110,7 +123,7 @@ def _published() -> Mapping[str, Any]:
     return dict(read_yaml(suite_file("magnas", "figures", "magnas-mapping.yaml")).data)
 
 
-def _table3() -> Rows:
+def _table3(sheet: _Sheet) -> None:
     """Costs of the paper's placements of a3, and the least energy by transitions at the same latency."""
     problem = problem_of(A3)
     published = {(key["mapping"], key["quantity"]): 1e-3 * figure.value for figure, key in shipped_figures()}
@@ -118,43 +131,37 @@ def _table3() -> Rows:
     for text in _published()["table3_mappings"]:
         placement = placement_of(problem.blocks, problem.units, text.split("/"))
         costs.append(problem.evaluate(placement[None])[0])
-        paper = [published.get((text, quantity)) for quantity in ("latency", "energy")]
-        yield from _costs(text, costs[-1], paper)
-    most_s, fronts = costs[-1][0], []
-    for most in (*TRANSITIONS, None):
-        front = _front(problem, Limits(transitions=most))
-        fronts.append(front)
-        within = front[front[:, 0] <= most_s * (1.0 + _ROUNDING)]
+        sheet.costs(text, costs[-1], [published.get((text, quantity)) for quantity in _QUANTITIES])
+    most_s = costs[-1][0] * (1.0 + _ROUNDING)
+    fronts = {most: _front(problem, Limits(transitions=most)) for most in (*TRANSITIONS, None)}
+    for most, front in fronts.items():
         what = "any number of transitions" if most is None else f"at most {most} transitions"
-        yield from _costs(f"least energy in that time, {what}", within[-1])
-    yield _says(
-        "more transitions allowed are never worse",
-        all(_covers(more, fewer) for fewer, more in pairwise(fronts)),
-    )
-    yield _says(
+        sheet.costs(f"least energy in that time, {what}", front[front[:, 0] <= most_s][-1])
+    never_worse = all(_covers(more, fewer) for fewer, more in pairwise(fronts.values()))
+    sheet.says("more transitions allowed are never worse", never_worse)
+    sheet.says(
         "the paper's placement of 12 transitions takes less energy than its four of one and two",
         costs[-1][1] < min(one[1] for one in costs[2:6]),
     )
 
 
-def _table4() -> Rows:
+def _table4(sheet: _Sheet) -> None:
     """Return the GPU's share of the placement that Eq. 13 selects, by the latency limit."""
-    shares = []
+    problems, shares = {network: problem_of(network) for network in SETTINGS}, []
     for percent, paper in _published()["table4_gpu_share"].items():
         each = []
-        for network in SETTINGS:
-            problem = problem_of(network)
-            most_s = _alone(problem)[UNITS.index("gpu"), 0] * (1.0 + float(percent) / 100.0)
-            each.append((_picked(problem, Limits(latency_s=most_s)) == UNITS.index("gpu")).mean())
+        for problem in problems.values():
+            most_s = _alone(problem)[_GPU, 0] * (1.0 + float(percent) / 100.0)
+            each.append((_picked(problem, Limits(latency_s=most_s)) == _GPU).mean())
         shares.append(float(np.mean(each)))
-        yield _number(f"{percent} % beyond the GPU alone", "share of the GPU", shares[-1], paper)
-    yield _says("the GPU's share falls as more latency is allowed", (np.diff(shares) <= _ROUNDING).all())
-    yield _says("and levels off", abs(shares[-1] - shares[-2]) < 0.1 * (shares[0] - shares[-1]))
+        sheet.number(f"{percent} % beyond the GPU alone", "share of the GPU", shares[-1], paper)
+    sheet.says("the GPU's share falls as more latency is allowed", (np.diff(shares) <= _ROUNDING).all())
+    sheet.says("and levels off", abs(shares[-1] - shares[-2]) < 0.1 * (shares[0] - shares[-1]))
     theirs = _whole_products()
-    for network in SETTINGS:
-        gpu, dla = _alone(problem_of(network)).prod(1)
+    for network, problem in problems.items():
+        gpu, dla = _alone(problem).prod(1)
         paper = theirs[network, "dla"] / theirs[network, "gpu"]
-        yield _number(f"{network}: all on the DLA over all on the GPU", "latency x energy", dla / gpu, paper)
+        sheet.number(f"{network}: all on the DLA over all on the GPU", "latency x energy", dla / gpu, paper)
 
 
 def _whole_products() -> dict[tuple[str, str], float]:
@@ -170,21 +177,19 @@ def _whole_products() -> dict[tuple[str, str], float]:
     return products
 
 
-def _table5() -> Rows:
+def _table5(sheet: _Sheet) -> None:
     """Return the quickest placement and operating points within limits of mean power."""
-    shares, latencies = [], []
-    published = _published()["table5_gpu_share"]
+    published, shares, latencies = _published()["table5_gpu_share"], [], []
     for watts, paper in published.items():
-        each = [_quickest(network, Limits(power_w=float(watts))) for network in SETTINGS]
-        latencies.append([latency_s for latency_s, _ in each])
-        shares.append(float(np.mean([share for _, share in each])))
-        yield _number(f"within {watts} W", "share of the GPU", shares[-1], paper)
-    slower = np.median(np.array(latencies[0]) / latencies[-1])
-    ends = list(published)
-    what = f"within {ends[0]} W over within {ends[-1]} W"
-    yield _number(what, "latency", slower, _published()["table5_latency_of_least_over_most"])
-    yield _says("a tighter limit of power costs latency", (np.diff(latencies, axis=0) <= _ROUNDING).all())
-    yield _says("and gives the GPU less at the tightest than at the loosest", shares[0] < shares[-1])
+        each = np.array([_quickest(network, Limits(power_w=float(watts))) for network in SETTINGS])
+        latencies.append(each[:, 0])
+        shares.append(float(each[:, 1].mean()))
+        sheet.number(f"within {watts} W", "share of the GPU", shares[-1], paper)
+    least, *_, most = published
+    slower, paper = np.median(latencies[0] / latencies[-1]), _published()["table5_latency_of_least_over_most"]
+    sheet.number(f"within {least} W over within {most} W", "latency", slower, paper)
+    sheet.says("a tighter limit of power costs latency", (np.diff(latencies, axis=0) <= _ROUNDING).all())
+    sheet.says("and gives the GPU less at the tightest than at the loosest", shares[0] < shares[-1])
 
 
 def _quickest(network: str, limits: Limits) -> tuple[float, float]:
@@ -193,92 +198,82 @@ def _quickest(network: str, limits: Limits) -> tuple[float, float]:
     for problem in _at_all_points(network):
         with suppress(InfeasibleError):
             front = chain_front(problem, limits.of(problem))
-            share = (front.placements[0] == UNITS.index("gpu")).mean()
-            best = min(best, (float(front.latency_s[0]), float(share)))
+            best = min(best, (float(front.latency_s[0]), float((front.placements[0] == _GPU).mean())))
     return best
 
 
-def _figure7() -> Rows:
+def _figure7(sheet: _Sheet) -> None:
     """Compare searched operating points with the fastest and the slowest, under the same mappings."""
     ratios: dict[str, list[Any]] = {"picked by Eq. 13": [], "half on the GPU": []}
     for network in SETTINGS:
         problems = _at_all_points(network)
-        fastest, slowest = problems[0], problems[-1]
-        front, alone = chain_front(fastest), _alone(fastest)
-        on_gpu = (front.placements == UNITS.index("gpu")).mean(1)
-        halves = front.placements[np.argmin(np.abs(on_gpu - 0.5))]
-        for name, placement in zip(ratios, (_picked(fastest, Limits()), halves), strict=True):
+        front, alone = chain_front(problems[0]), _alone(problems[0])
+        halves = front.placements[np.argmin(np.abs((front.placements == _GPU).mean(1) - 0.5))]
+        for name, placement in zip(ratios, (_picked(problems[0], Limits()), halves), strict=True):
             values = np.array([problem.evaluate(placement[None])[0] for problem in problems])
             best = values[np.argmin(fitness(values[:, 0], values[:, 1], alone, _EXPONENTS))]
-            ends = np.array([one.evaluate(placement[None])[0] for one in (fastest, slowest)])
-            ratios[name].append(best / ends)
+            ratios[name].append(best / values[[0, -1]])
     for name, each in ratios.items():
         medians = np.median(each, 0)
         for end, ours in zip(("fastest", "slowest"), medians, strict=True):
             paper = _published()["figure7_searched_over"][end]
-            for quantity, value in zip(("latency", "energy"), ours, strict=True):
-                yield _number(f"mapping {name}", f"{quantity} over {end}", value, paper[quantity])
+            for quantity, value in zip(_QUANTITIES, ours, strict=True):
+                sheet.number(f"mapping {name}", f"{quantity} over {end}", value, paper[quantity])
         (slower, less), (quicker, saved) = medians
-        yield _says(f"mapping {name}: searched clocks are slower than the fastest", slower > 1.0)
-        yield _says(f"mapping {name}: they take less energy than the fastest", less < 1.0)
-        yield _says(f"mapping {name}: they are quicker than the slowest", quicker < 1.0)
-        yield _says(f"mapping {name}: they take less energy than the slowest", saved < 1.0)
+        sheet.says(f"mapping {name}: searched clocks are slower than the fastest", slower > 1.0)
+        sheet.says(f"mapping {name}: they take less energy than the fastest", less < 1.0)
+        sheet.says(f"mapping {name}: they are quicker than the slowest", quicker < 1.0)
+        sheet.says(f"mapping {name}: they take less energy than the slowest", saved < 1.0)
 
 
-def _figure8() -> Rows:
+def _figure8(sheet: _Sheet) -> None:
     """Measure how far fronts of GPU and DLA bend below the line between their ends."""
     bends = []
     for name, workload in (("isotropic", WORKLOAD), ("pyramid", PYRAMID)):
         scenario = Scenario(workload, SOC, settings=_OF_FIGURE_8)
         front = _front(chain_problem(scenario, chain_of(scenario.graph), UNITS), Limits())
-        yield from _costs(f"{name}: quickest of {len(front)}", front[0])
-        yield from _costs(f"{name}: least energy", front[-1])
+        sheet.costs(f"{name}: quickest of {len(front)}", front[0])
+        sheet.costs(f"{name}: least energy", front[-1])
         low, high = front.min(0), front.max(0)
         bends.append(float((1.0 - ((front - low) / (high - low)).sum(1)).max()))
-        yield _number(name, "depth below the line, of both ranges", bends[-1])
-    yield _says("the front of the isotropic backbone is nearly a line, within a tenth", bends[0] < 0.1)
-    yield _says("that of the pyramid is more convex", bends[1] > bends[0])
+        sheet.number(name, "depth below the line, of both ranges", bends[-1])
+    sheet.says("the front of the isotropic backbone is nearly a line, within a tenth", bends[0] < 0.1)
+    sheet.says("that of the pyramid is more convex", bends[1] > bends[0])
 
 
-def _figure9() -> Rows:
+def _figure9(sheet: _Sheet) -> None:
     """Compare placement of blocks and of layers of the pyramid on three arrays, with equal search budgets."""
-    budget = Budget(evaluations=LONG_SEARCH)
-    fronts = {}
+    fronts = []
     for granularity in ("block", "layer"):
-        units, values = _evolved(granularity, "nsga2", budget, True)
-        fronts[granularity] = values
-        yield from _costs(f"{granularity}s: quickest of {len(values)}, {len(units.blocks)} units", values[0])
-        yield from _costs(f"{granularity}s: least energy", values[-1])
-    blocks, layers = fronts["block"], fronts["layer"]
+        units, values = _evolved(granularity, "nsga2", LONG_SEARCH)
+        fronts.append(values)
+        sheet.costs(f"{granularity}s: quickest of {len(values)}, {len(units.blocks)} units", values[0])
+        sheet.costs(f"{granularity}s: least energy", values[-1])
+    blocks, layers = fronts
     middle_s = blocks[len(blocks) // 2, 0] * (1.0 + _ROUNDING)
-    least = [one[one[:, 0] <= middle_s][-1, 1] for one in (layers, blocks)]
+    layers_j, blocks_j = (one[one[:, 0] <= middle_s][-1, 1] for one in (layers, blocks))
     what, paper = "layers over blocks at the latency of the middle block placement", _published()
-    yield _number(what, "energy", least[0] / least[1], paper["figure9_layerwise_energy"])
-    yield _says("layerwise mapping is never worse than blockwise", _covers(layers, blocks))
+    sheet.number(what, "energy", layers_j / blocks_j, paper["figure9_layerwise_energy"])
+    sheet.says("layerwise mapping is never worse than blockwise", _covers(layers, blocks))
 
 
-def _figure10() -> Rows:
+def _figure10(sheet: _Sheet) -> None:
     """Compare hypervolumes of evolution and random search with the best known, on three arrays."""
-    budget = Budget(evaluations=EVALUATIONS)
     paper = read_yaml(resource("validate", "figures", "published.yaml")).data["magnas"]
     published = paper["fig10_normalised_hypervolume_at_5000_evaluations"]
     for granularity in ("block", "layer"):
-        units, best = _evolved(granularity, "nsga2", Budget(evaluations=LONG_SEARCH), True)
+        units, best = _evolved(granularity, "nsga2", LONG_SEARCH)
+        evolved, drawn = (_evolved(granularity, method, EVALUATIONS)[1] for method in ("nsga2", "random"))
         worst = _alone(units).max(0)
-        each = {method: _evolved(granularity, method, budget, False)[1] for method in ("nsga2", "random")}
-        known = hypervolume(np.concatenate([best, *each.values()]).T, worst)
-        shares = {method: hypervolume(values.T, worst) / known for method, values in each.items()}
-        what = f"{granularity}s, {EVALUATIONS} evaluations"
-        yield _number(
-            what, "hypervolume of NSGA-II over the best known", shares["nsga2"], published["evolutionary"]
-        )
-        yield _number(
-            what, "hypervolume of random search over the best known", shares["random"], published["random"]
-        )
-        yield _says(f"{granularity}s: evolution finds more than chance", shares["nsga2"] > shares["random"])
+        known = hypervolume(np.concatenate([best, evolved, drawn]).T, worst)
+        nsga2, random = (hypervolume(values.T, worst) / known for values in (evolved, drawn))
+        what, over = f"{granularity}s, {EVALUATIONS} evaluations", "over the best known"
+        sheet.number(what, f"hypervolume of NSGA-II {over}", nsga2, published["evolutionary"])
+        sheet.number(what, f"hypervolume of random search {over}", random, published["random"])
+        sheet.says(f"{granularity}s: evolution finds more than chance", nsga2 > random)
 
 
-FIGURES: dict[str, Callable[[], Rows]] = {
+FIGURES: dict[str, Callable[[_Sheet], None]] = {
     "table3": _table3,
     "table4": _table4,
     "table5": _table5,
@@ -322,29 +317,23 @@ def _at_all_points(network: str) -> list[ChainProblem]:
 
 
 @cache
-def _pyramid(granularity: Granularity) -> tuple[Scenario, PlacedUnits]:
-    """Return the scenario of the pyramid on three arrays, and its units."""
-    scenario = Scenario(PYRAMID, ARRAYS, settings=_OF_FIGURE_8)
-    return scenario, placed_units(scenario, tuple(scenario.machine.array_devices), granularity)
+def _evolved(granularity: Granularity, method: SearchMethod, evaluations: int) -> tuple[PlacedUnits, Any]:
+    """Return the units of the pyramid on three arrays, and latency and energy of a search's placements.
 
-
-@cache
-def _evolved(
-    granularity: Granularity, method: SearchMethod, budget: Budget, from_coarser: bool
-) -> tuple[PlacedUnits, Any]:
-    """Return the units of the pyramid, and latency and energy of the placements that a search finds."""
-    (scenario, units), start = _pyramid(granularity), None
-    if from_coarser and granularity != "block":
+    A long search of layers starts from placements of blocks.
+    """
+    scenario, budget = Scenario(PYRAMID, ARRAYS, settings=_OF_FIGURE_8), Budget(evaluations=evaluations)
+    units, start = placed_units(scenario, tuple(scenario.machine.array_devices), granularity), None
+    if evaluations == LONG_SEARCH and granularity != "block":
         start = coarser_start(scenario, units, granularity, budget)
     return units, searched(Genes(units.allowed, units.evaluate), method, budget, start).values
 
 
 def _published_rows(suite: Suite, path: Path | None) -> tuple[list[Row], list[str]]:
     """Return each number that the paper prints in Tables 4 and 5 and Figures 7 and 9, by quantity."""
-    figures = mapping_figures(_JUDGED).figures
     return [
         Row(f"{f.what}: {f.quantity}", f.paper, f.ours, {"table": f.figure, "quantity": f.quantity})
-        for f in figures
+        for f in magnas_figures(_JUDGED).figures
         if f.paper is not None
     ], []
 

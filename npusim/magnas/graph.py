@@ -25,12 +25,12 @@ def build_vig(spec: VisionGnnSpec, name: str) -> Graph:
     x = net.mean_pool(x, "head/pool")
     x = net.convolution(x, HEAD_CHANNELS, "head/hidden", activation="Gelu", to_float=True)
     x = net.convolution(x, spec.classes, "head/classes", to_float=True)
-    x = net.editor.reshape(x, (spec.batch, spec.classes), "head/squeeze")
-    for operator in list(net.editor.operators.values()):  # stem and head are one block each
+    x = net.reshape(x, (spec.batch, spec.classes), "head/squeeze")
+    for operator in list(net.operators.values()):  # stem and head are one block each
         first = operator.name.partition("/")[0]
         if first in ("stem", "head"):
-            net.editor.change_operator(operator.name, region=first)
-    return net.finish(x)
+            net.change_operator(operator.name, region=first)
+    return net.finished(x)
 
 
 def _stem(net: Network, x: str, spec: VisionGnnSpec) -> str:
@@ -40,13 +40,13 @@ def _stem(net: Network, x: str, spec: VisionGnnSpec) -> str:
         x = net.convolution(x, width, f"stem/conv{i}", 3, 2, "Gelu", to_float=True)
     x = net.convolution(x, first, f"stem/conv{len(widths)}", 3, bias=False, to_float=True)
     positions = net.constant("stem/positions", (1, *net.shape(x)[1:]))  # and the bias
-    return net.editor.eltwise("Add", x, positions, "stem/add_positions")
+    return net.eltwise("Add", x, positions, "stem/add_positions")
 
 
 def _feed_forward(net: Network, x: str, hidden: int, name: str) -> str:
     y = net.convolution(x, hidden, f"{name}/widen", activation="Gelu", to_float=True)
     y = net.convolution(y, net.shape(x)[1], f"{name}/narrow", to_float=True)
-    return net.editor.eltwise("Add", y, x, f"{name}/add")
+    return net.eltwise("Add", y, x, f"{name}/add")
 
 
 class _Grapher:
@@ -64,22 +64,22 @@ class _Grapher:
         pooled = y
         if self.stage.reduction > 1:
             pooled = self._mean(y)
-        net.editor.region = f"{name}/neighbours"
+        net.region = f"{name}/neighbours"
         own, others = self._rows(y, "own"), None
         if pooled != y:
             others = self._rows(pooled, "others")
         near = self._nearest(own, others or own, positions)
         mixed = self._operator(y, own, others or own, near)
         y = net.convolution(mixed, channels, f"{name}/post", to_float=True)
-        return net.editor.eltwise("Add", y, x, f"{name}/add")
+        return net.eltwise("Add", y, x, f"{name}/add")
 
     def _mean(self, x: str) -> str:
         """Average squares of nodes."""
         net, step = self.net, self.stage.reduction
         batch, channels, height, width = net.shape(x)
         shape, name = (batch, channels, height // step, width // step), f"{self.name}/mean"
-        net.editor.region = f"{self.name}/neighbours"
-        return net.editor.op("AvgPool", (x,), shape, net.dtype, name, kernel=(step, step), **window(step))
+        net.region = f"{self.name}/neighbours"
+        return net.op("AvgPool", (x,), shape, net.dtype, name, kernel=(step, step), **window(step))
 
     def _rows(self, x: str, what: str) -> str:
         """Return a map [N, C, H, W] as rows of nodes [N, H W, C]."""
@@ -91,43 +91,43 @@ class _Grapher:
     def _normalised(self, rows: str, what: str) -> str:
         """Divide each row by its length."""
         net, name = self.net, f"{self.name}/{what}"
-        length = net.editor.reduce("ReduceL2", rows, (2,), f"{name}/length", keep_dims=True)
+        length = net.reduce("ReduceL2", rows, (2,), f"{name}/length", keep_dims=True)
         least = net.constant(f"{name}/least", (1, 1, 1))
-        length = net.editor.eltwise("Maximum", length, least, f"{name}/clamp")
-        return net.editor.eltwise("Divide", rows, length, f"{name}/normalised")
+        length = net.eltwise("Maximum", length, least, f"{name}/clamp")
+        return net.eltwise("Divide", rows, length, f"{name}/normalised")
 
     def _squares(self, rows: str, what: str) -> str:
         """Return the squared length of each row, [N, rows, 1]."""
-        editor, name = self.net.editor, f"{self.name}/{what}"
-        squares = editor.eltwise("Multiply", rows, rows, f"{name}/square")
-        return editor.reduce("ReduceSum", squares, (2,), f"{name}/squares", keep_dims=True)
+        net, name = self.net, f"{self.name}/{what}"
+        squares = net.eltwise("Multiply", rows, rows, f"{name}/square")
+        return net.reduce("ReduceSum", squares, (2,), f"{name}/squares", keep_dims=True)
 
     def _nearest(self, own: str, others: str, positions: bool) -> str:
         """Return the neighbours' places in each image, [N, nodes, knn], by squared distances."""
-        net, editor, name, shared = self.net, self.net.editor, self.name, own == others
+        net, name, shared = self.net, self.name, own == others
         a = self._normalised(own, "own")
         b = a if shared else self._normalised(others, "others")
         squares = self._squares(a, "own")
         product = net.product(a, b, f"{name}/distances", transpose_b=True, to_float=True)
-        editor.region = f"{name}/neighbours"
+        net.region = f"{name}/neighbours"
         product = net.scaled(product, f"{name}/distances/twice", (1, 1, 1))
-        distances = editor.eltwise("Add", squares, product, f"{name}/distances/own")
+        distances = net.eltwise("Add", squares, product, f"{name}/distances/own")
         other = squares if shared else self._squares(b, "others")
         batch = net.shape(own)[0]
         other = net.reshape(other, (batch, 1, self.candidates), f"{name}/distances/turned")
-        distances = editor.eltwise("Add", distances, other, f"{name}/distances/others")
+        distances = net.eltwise("Add", distances, other, f"{name}/distances/others")
         if positions:
             embedded = net.constant(f"{name}/relative_positions", (1, self.nodes, self.candidates))
-            distances = editor.eltwise("Add", distances, embedded, f"{name}/distances/positions")
+            distances = net.eltwise("Add", distances, embedded, f"{name}/distances/positions")
         nearer = net.scaled(distances, f"{name}/distances/negative", ())
         taken, step = self.knn * self.stage.dilation, self.stage.dilation
         shape = (batch, self.nodes, taken)
-        near = editor.op("TopK", (nearer,), shape, DType.INT64, f"{name}/topk", axes=(2,))
+        near = net.op("TopK", (nearer,), shape, DType.INT64, f"{name}/topk", axes=(2,))
         if step > 1:
-            near = editor.op("Slice", (near,), (batch, self.nodes, self.knn), DType.INT64, f"{name}/dilated")
+            near = net.op("Slice", (near,), (batch, self.nodes, self.knn), DType.INT64, f"{name}/dilated")
         if batch > 1:
-            bases = editor.constant(f"{name}/bases", (batch, 1, 1), DType.INT64)
-            near = editor.eltwise("Add", near, bases, f"{name}/rows")
+            bases = net.constant(f"{name}/bases", (batch, 1, 1), DType.INT64)
+            near = net.eltwise("Add", near, bases, f"{name}/rows")
         return near
 
     def _table(self, rows: str) -> str:
@@ -138,7 +138,7 @@ class _Grapher:
     def _gathered(self, table: str, places: str, what: str) -> str:
         """Fetch rows of nodes, [N, nodes, knn, C]."""
         net, name, channels = self.net, f"{self.name}/{what}", self.stage.channels
-        found = net.editor.gather(table, places, f"{name}/gather")
+        found = net.gather(table, places, f"{name}/gather")
         batch = net.shape(places)[0] // (self.nodes * self.knn)
         return net.reshape(found, (batch, self.nodes, self.knn, channels), f"{name}/split")
 
@@ -156,21 +156,21 @@ class _Grapher:
         if stage.operator != "gin":
             neighbours = self._channels_first(neighbours, "neighbours")
         if stage.operator == "gin":
-            total = net.editor.reduce("ReduceSum", neighbours, (2,), f"{name}/sum", keep_dims=True)
+            total = net.reduce("ReduceSum", neighbours, (2,), f"{name}/sum", keep_dims=True)
             total = self._channels_first(total, "sum")
             weighed = net.scaled(self._column(y), f"{name}/weighed", (1,) * 4)
-            x = net.editor.eltwise("Add", weighed, total, f"{name}/together")
+            x = net.eltwise("Add", weighed, total, f"{name}/together")
         elif stage.operator == "graphsage":
             x = net.convolution(
                 neighbours, width, f"{name}/transform", groups=MIXED_GROUPS, activation="Gelu", to_float=True
             )
-            x = net.concat((self._column(y), self._largest(x)), f"{name}/both", to_float=True)
+            x = net.joined((self._column(y), self._largest(x)), f"{name}/both", to_float=True)
         elif stage.operator == "edgeconv":
             centres = self._centres(table)
-            offsets = net.editor.eltwise("Subtract", neighbours, centres, f"{name}/offsets")
-            x = net.concat((centres, offsets), f"{name}/edges", to_float=True)
+            offsets = net.eltwise("Subtract", neighbours, centres, f"{name}/offsets")
+            x = net.joined((centres, offsets), f"{name}/edges", to_float=True)
         else:
-            offsets = net.editor.eltwise("Subtract", neighbours, self._centres(table), f"{name}/offsets")
+            offsets = net.eltwise("Subtract", neighbours, self._centres(table), f"{name}/offsets")
             x = self._interleaved(y, self._largest(offsets))
         mixed = f"{name}/mix"
         x = net.convolution(x, 2 * width, mixed, groups=MIXED_GROUPS, activation="Gelu", to_float=True)
@@ -181,11 +181,11 @@ class _Grapher:
     def _centres(self, table: str) -> str:
         """Return each node's own features once for each neighbour."""
         shape = (self.net.shape(table)[0] * self.knn,)
-        places = self.net.editor.constant(f"{self.name}/centres/which", shape, DType.INT32)
+        places = self.net.constant(f"{self.name}/centres/which", shape, DType.INT32)
         return self._channels_first(self._gathered(table, places, "centres"), "centres")
 
     def _largest(self, x: str) -> str:
-        return self.net.editor.reduce("ReduceMax", x, (3,), f"{self.name}/largest", keep_dims=True)
+        return self.net.reduce("ReduceMax", x, (3,), f"{self.name}/largest", keep_dims=True)
 
     def _column(self, y: str) -> str:
         """Return a map as [N, C, nodes, 1]."""
@@ -198,5 +198,5 @@ class _Grapher:
         batch, width = net.shape(y)[:2]
         shape = (batch, width, 1, self.nodes, 1)
         parts = [net.reshape(x, shape, f"{name}/{what}") for x, what in ((y, "node"), (taken, "taken"))]
-        both = net.concat(parts, f"{name}/both", axis=2, to_float=True)
+        both = net.joined(parts, f"{name}/both", axis=2, to_float=True)
         return net.reshape(both, (batch, 2 * width, self.nodes, 1), f"{name}/columns")

@@ -44,7 +44,8 @@ class Images:
     """Images in three parts that share none."""
 
     name: str
-    classes: tuple[str, ...]
+    classes: int
+    """Classes to tell apart."""
     train: Part
     score: Part
     """Images that subnets are scored on."""
@@ -56,8 +57,10 @@ class Images:
     @property
     def unseen(self) -> Part:
         """Images that training does not see: those that score and those that test."""
-        parts = self.score, self.test
-        return Part(torch.cat([one.images for one in parts]), torch.cat([one.classes for one in parts]))
+        return Part(
+            torch.cat([self.score.images, self.test.images]),
+            torch.cat([self.score.classes, self.test.classes]),
+        )
 
 
 def read_images(source: str | Path, side: int, held: float, seed: int) -> Images:
@@ -81,104 +84,90 @@ def read_images(source: str | Path, side: int, held: float, seed: int) -> Images
     ConfigError
         Where there are fewer than two classes, too few images of one, or several sizes.
     """
-    if str(source) == DIGITS:
-        pixels, classes, names = _digits(side)
-    else:
-        pixels, classes, names = _folder(Path(source).expanduser(), side)
+    read = _digits if str(source) == DIGITS else _folder
+    pixels, classes = read(Path(source).expanduser(), side)
     parts = _divided(classes, held, seed)
-    digest = hashlib.sha256(np.ascontiguousarray(pixels).tobytes())
+    digest = hashlib.sha256(pixels.tobytes())
     for places in parts:
         digest.update(places.tobytes() + classes[places].tobytes())
     train, score, test = (
-        Part(torch.from_numpy(pixels[places]), torch.from_numpy(classes[places])) for places in parts
+        Part(*(torch.from_numpy(one[places]) for one in (pixels, classes))) for places in parts
     )
-    return Images(Path(source).name, names, train, score, test, digest.hexdigest()[:16])
+    return Images(Path(source).name, len(set(classes.tolist())), train, score, test, digest.hexdigest()[:16])
 
 
-def _digits(side: int) -> tuple[Any, Any, tuple[str, ...]]:
+Labelled = tuple[Any, Any]
+"""Pixels [N, 3, side, side] and classes [N]."""
+
+
+def _digits(source: Path, side: int) -> Labelled:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
         raise FileError("scikit-learn", "is not installed, and has the digits", _EXTRA) from None
     digits = load_digits()
-    _refuse_too_many(len(digits.images), side, DIGITS)
+    _refuse_too_many(len(digits.images), side, source)
     grey = torch.from_numpy(digits.images.astype(np.float32) * (255.0 / 16.0))[:, None]
     enlarged = functional.interpolate(grey, size=(side, side), mode="bilinear", align_corners=False)
     pixels = enlarged.round().clamp(0, 255).byte().expand(-1, 3, -1, -1).contiguous().numpy()
-    return pixels, digits.target.astype(np.int64), tuple(map(str, digits.target_names))
+    return pixels, digits.target.astype(np.int64)
 
 
-def _refuse_too_many(count: int, side: int, source: str) -> None:
+def _refuse_too_many(count: int, side: int, source: Path) -> None:
     """Refuse images that memory would not hold at this size."""
     most = _MOST_BYTES // (3 * side * side)
     if count > most:
-        raise ConfigError(
-            f"{count:,} images of {side} x {side} pixels",
-            file=source,
-            allowed=f"at most {most:,} of this size",
-        )
+        found = f"{count:,} images of {side} x {side} pixels"
+        raise ConfigError(found, file=str(source), allowed=f"at most {most:,} of this size")
 
 
-def _folder(folder: Path, side: int) -> tuple[Any, Any, tuple[str, ...]]:
-    """Return pixels [N, 3, side, side], classes [N] and names of classes of a folder."""
+def _folder(folder: Path, side: int) -> Labelled:
     if not folder.is_dir():
         raise FileError(str(folder), "is no directory", "name `digits` or a folder of one folder a class")
     names = sorted(one.name for one in folder.iterdir() if one.is_dir() and one.name[:1] != ".")
-    files = [
-        (path, number)
-        for number, name in enumerate(names)
-        for path in sorted((folder / name).iterdir())
-        if path.name[:1] != "."
-    ]
-    layout = "it has to hold a folder of images for each class"
-    if not files:
-        raise FileError(str(folder), "holds no images", layout)
-    counts = np.bincount([number for _, number in files], minlength=len(names))
+    files = {name: sorted(one for one in (folder / name).iterdir() if one.name[:1] != ".") for name in names}
+    if not any(files.values()):
+        raise FileError(str(folder), "holds no images", "it has to hold a folder of images for each class")
     if len(names) < 2:
         raise ConfigError(f"one class, `{names[0]}`", file=str(folder), allowed="two classes or more")
-    least = int(counts.argmin())
-    if counts[least] < _LEAST_PER_CLASS:
-        raise ConfigError(
-            f"{counts[least]} images of class `{names[least]}`",
-            file=str(folder),
-            allowed=f"at least {_LEAST_PER_CLASS}: training, scoring and test need some each",
-        )
-    _refuse_too_many(len(files), side, str(folder))
-    return _pixels(files, side), np.array([number for _, number in files], np.int64), tuple(names)
+    least = min(names, key=lambda name: len(files[name]))
+    if len(files[least]) < _LEAST_PER_CLASS:
+        found = f"{len(files[least])} images of class `{least}`"
+        allowed = f"at least {_LEAST_PER_CLASS}: training, scoring and test need some each"
+        raise ConfigError(found, file=str(folder), allowed=allowed)
+    paths = [path for name in names for path in files[name]]
+    _refuse_too_many(len(paths), side, folder)
+    classes = np.repeat(np.arange(len(names)), [len(files[name]) for name in names])
+    return _pixels(paths, side), classes
 
 
-def _pixels(files: Sequence[tuple[Path, int]], side: int) -> Any:
+def _pixels(paths: Sequence[Path], side: int) -> Any:
     try:
         from PIL import Image
     except ImportError:
         raise FileError("pillow", "is not installed, and reads images", _EXTRA) from None
-    found = np.empty((len(files), 3, side, side), np.uint8)
-    first: tuple[int, int] | None = None
-    for i, (path, _) in enumerate(files):
+    pixels, sizes = np.empty((len(paths), 3, side, side), np.uint8), list[tuple[int, int]]()
+    for i, path in enumerate(paths):
         try:
             with Image.open(path) as image:
-                size = image.size
-                if first is not None and size != first:
-                    raise ConfigError(
-                        f"{size[0]} x {size[1]} pixels",
-                        file=str(path),
-                        allowed=f"images of one size; {files[0][0]} has {first[0]} x {first[1]}",
-                    )
-                first = size
-                scaled = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
-                found[i] = np.asarray(scaled).transpose(2, 0, 1)
+                sizes.append(image.size)
+                if sizes[i] == sizes[0]:
+                    scaled = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
+                    pixels[i] = np.asarray(scaled).transpose(2, 0, 1)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise FileError(str(path), f"is no image that can be read ({error})", "remove it") from None
-    return found
+        if sizes[i] != sizes[0]:
+            own, first = (f"{width} x {height}" for width, height in (sizes[i], sizes[0]))
+            allowed = f"images of one size; {paths[0]} has {first}"
+            raise ConfigError(f"{own} pixels", file=str(path), allowed=allowed)
+    return pixels
 
 
 def _divided(classes: Any, held: float, seed: int) -> list[Any]:
     """Return the places of training, scoring and test images."""
-    random = np.random.default_rng([seed, 17])
-    parts: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    random, parts = np.random.default_rng([seed, 17]), list[tuple[Any, Any, Any]]()
     for one in range(int(classes.max()) + 1):
         places = random.permutation(np.flatnonzero(classes == one))
         kept = max(2, round(held * len(places)))
-        for part, own in zip(parts, (places[kept:], *np.split(places[:kept], [kept // 2])), strict=True):
-            part.append(own)
-    return [np.sort(np.concatenate(part)) for part in parts]
+        parts.append((places[kept:], places[: kept // 2], places[kept // 2 : kept]))
+    return [np.sort(np.concatenate(part)) for part in zip(*parts, strict=True)]

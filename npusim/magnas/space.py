@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from npusim.errors import ConfigError
+from npusim.api import as_numbers
+from npusim.errors import ConfigError, UnknownNameError, as_list
 from npusim.magnas.spec import SUPERBLOCKS, GraphOperator, VisionGnnSpec
 
 LETTERS: dict[GraphOperator, str] = {"max_relative": "M", "edgeconv": "E", "graphsage": "S", "gin": "G"}
@@ -81,8 +82,9 @@ def parse_architecture(text: str) -> Architecture:
     >>> parse_architecture("S2pf100-G2f60-S3-G4p").superblocks[1]
     Superblock(depth=2, operator='gin', preprocess=False, ffn_percent=60)
     """
-    found = [_SUPERBLOCK.fullmatch(part) for part in text.split("-")]
-    if len(found) != SUPERBLOCKS or not all(found):
+    parts = text.split("-")
+    matches = [match for part in parts if (match := _SUPERBLOCK.fullmatch(part))]
+    if not len(parts) == len(matches) == SUPERBLOCKS:
         letters = ", ".join(f"{letter} {operator}" for operator, letter in LETTERS.items())
         raise ConfigError(
             f"`{text}`",
@@ -91,9 +93,7 @@ def parse_architecture(text: str) -> Architecture:
             "for pre-processing, f and the hidden features in % of the channels",
         )
     return Architecture(
-        tuple(
-            Superblock(int(one[2]), _OPERATOR[one[1]], bool(one[3]), int(one[4] or 0)) for one in found if one
-        )
+        tuple(Superblock(int(one[2]), _OPERATOR[one[1]], bool(one[3]), int(one[4] or 0)) for one in matches)
     )
 
 
@@ -108,16 +108,10 @@ class ArchitectureSpace:
     widths_percent: tuple[int, ...] = (30, 60, 100)
     """Hidden features of feed-forward networks in % of the channels: 96, 192 and 320 of 320."""
 
-    def __post_init__(self) -> None:
-        for name, values in vars(self).items():
-            if not values or len(set(values)) != len(values):
-                raise ConfigError(f"`{values}`", key=name, allowed="one value or more, each once")
-
     @property
     def text(self) -> str:
         """The choices, for labels and messages."""
-        named = (f"{name} {'|'.join(map(str, values))}" for name, values in vars(self).items())
-        return ", ".join(named)
+        return ", ".join(f"{name} {'|'.join(map(str, values))}" for name, values in vars(self).items())
 
     @property
     def sizes(self) -> list[int]:
@@ -131,38 +125,44 @@ class ArchitectureSpace:
 
     def architecture(self, genes: Sequence[int]) -> Architecture:
         """Return the architecture of genes, `GENES` a superblock."""
-        found = []
-        for first in range(0, len(genes), GENES):
-            depth, operator, preprocess, ffn, width = genes[first : first + GENES]
-            percent = self.widths_percent[width] if self.ffn[ffn] else 0
-            found.append(
-                Superblock(self.depths[depth], self.operators[operator], self.preprocess[preprocess], percent)
+        superblocks = []
+        for own in np.reshape(genes, (SUPERBLOCKS, GENES)).tolist():
+            depth, operator, preprocess, ffn, width = (
+                values[gene] for values, gene in zip(vars(self).values(), own, strict=True)
             )
-        return Architecture(tuple(found))
+            superblocks.append(Superblock(depth, operator, preprocess, width if ffn else 0))
+        return Architecture(tuple(superblocks))
 
     def homogeneous(self, operator: GraphOperator, largest: bool) -> Architecture:
         """Return the largest or the smallest architecture of one operator throughout."""
         most = max if largest else min
         percent = most(self.widths_percent) if most(self.ffn) else 0
-        one = Superblock(most(self.depths), operator, most(self.preprocess), percent)
-        return Architecture((one,) * SUPERBLOCKS)
+        return Architecture(
+            (Superblock(most(self.depths), operator, most(self.preprocess), percent),) * SUPERBLOCKS
+        )
 
     def drawn(self, random: np.random.Generator) -> Architecture:
         """Return an architecture drawn at random, all values of a gene alike."""
         return self.architecture([int(random.integers(size)) for size in self.sizes])
 
-    def refuse_outside(self, architecture: Architecture) -> None:
-        """Refuse an architecture that is no point of the space; the message names the choice."""
-        for i, one in enumerate(architecture.superblocks):
-            percents = {percent if ffn else 0 for ffn in self.ffn for percent in self.widths_percent}
-            for name, value, allowed in (
-                ("depth", one.depth, set(self.depths)),
-                ("operator", one.operator, set(self.operators)),
-                ("pre-processing", one.preprocess, set(self.preprocess)),
-                ("feed-forward width", one.ffn_percent, percents),
-            ):
-                if value not in allowed:
-                    raise ConfigError(
-                        f"{name} {value} in superblock {i + 1} of {architecture}",
-                        allowed=", ".join(map(str, sorted(allowed))),
-                    )
+
+def space_of(
+    depths: str | Sequence[int], operators: str | Sequence[str], widths: str | Sequence[int]
+) -> ArchitectureSpace:
+    """Return the space of architectures that arguments say."""
+
+    def numbers(flag: str, listed: str | Sequence[int], most: int) -> tuple[int, ...]:
+        allowed = f"whole numbers of 1 to {most} parted by commas"
+        values = sorted(set(as_numbers(listed, int, flag, allowed, most)))
+        if not values or values[0] < 1:
+            raise ConfigError(f"`{listed}`", file=flag, allowed=allowed)
+        return tuple(values)
+
+    names = as_list(operators)
+    for name in names:
+        if name not in LETTERS:
+            raise UnknownNameError("graph operator", name, LETTERS)
+    chosen = tuple(name for name in LETTERS if name in names)
+    return ArchitectureSpace(
+        numbers("--depths", depths, 64), chosen, widths_percent=numbers("--widths", widths, 1000)
+    )

@@ -1,13 +1,12 @@
-"""Training of Vision GNNs and of supernets (sandwich rule with distillation)."""
+"""`npusim.train_supernet`: training of Vision GNNs and supernets (sandwich rule with distillation)."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,31 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 from torch.nn import functional
 
+from npusim.api.asking import Progress, of_workload, telling
+from npusim.config.overrides import Settings
 from npusim.errors import ConfigError, FileError, NpusimError
 from npusim.explore.scoring_pool import Score
-from npusim.explore.store import Store, not_empty
+from npusim.explore.store import Store, changed_inputs, not_empty
 from npusim.explore.sweep import Interrupted
 from npusim.files import write_whole
 from npusim.magnas import documents
 from npusim.magnas.images import Images, Part, read_images
-from npusim.magnas.space import Architecture, ArchitectureSpace, parse_architecture
+from npusim.magnas.space import Architecture, ArchitectureSpace, parse_architecture, space_of
 from npusim.magnas.spec import VisionGnnSpec
 from npusim.magnas.vig import Scorer, Supernet, VisionGnn, accuracy, calibrated, one_thread
 from npusim.reporting.engineering import flattened
+from npusim.workloads import load_of_kind
 
 CHECKPOINT = "supernet.pt"
-_FORMAT = "npusim.supernet/1"
+_FORMAT = "npusim.supernet/2"
 _MOST_BYTES = 8 << 30
+TRAINING = "training.json"
+ALONE = "alone.json"
+"""Name of the file there with the accuracies of networks trained alone, so that none is trained twice."""
+_GRADIENT = 1.0
+"""Largest norm of a step's gradient."""
+
+Tell = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -91,11 +100,6 @@ class Task:
         """Read the images; errors as for `read_images`."""
         return read_images(self.source, self.backbone.image, self.held, self.recipe.seed)
 
-    def of_classes(self, count: int) -> Task:
-        """Return the task with as many classes as the images have."""
-        backbone = VisionGnnSpec.model_validate(self.backbone.model_dump() | {"classes": count})
-        return dataclasses.replace(self, backbone=backbone)
-
     def new(self) -> Supernet:
         """Return a supernet with initial weights, the same ones for the same seed."""
         with one_thread(self.recipe.seed):
@@ -143,15 +147,23 @@ class Checkpoint:
 
     def write(self, path: Path) -> None:
         """Write it whole or not at all."""
-        task = _TASK.dump_python(self.task, mode="json")
         buffer = io.BytesIO()
-        torch.save({"format": _FORMAT} | vars(self) | {"task": task, "losses": list(self.losses)}, buffer)
+        plain = {"task": _TASK.dump_python(self.task, mode="json"), "losses": list(self.losses)}
+        torch.save({"format": _FORMAT} | vars(self) | plain, buffer)
         write_whole(path, buffer.getvalue())
 
-
-def checkpoint_file(path: Path) -> Path:
-    """Return the file of a checkpoint, given the file or the directory of a training."""
-    return path / CHECKPOINT if path.is_dir() else path
+    def refuse_other(self, task: Task, digest: str, path: Path) -> None:
+        """Refuse to go on with a training of another task or images; the message names what differs."""
+        own, other = (
+            flattened(_TASK.dump_python(one, mode="json")) | {"images": images}
+            for one, images in ((self.task, self.digest), (task, digest))
+        )
+        differing = changed_inputs(own, other)
+        if differing:
+            raise NpusimError(
+                f"{path}: cannot be resumed: it holds a training of other {', '.join(differing)}; "
+                "train into another directory"
+            )
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -167,40 +179,22 @@ def read_checkpoint(path: Path) -> Checkpoint:
     FileError
         Where there is none, or it is damaged or no checkpoint of a supernet.
     """
-    file = checkpoint_file(path)
+    file = path / CHECKPOINT if path.is_dir() else path
     if not file.is_file():
         raise FileError(str(file), "is no file", "train a supernet first: npusim magnas train -o DIR")
-    damaged = FileError(str(file), "is no checkpoint of a supernet, or damaged", "train again")
-    if file.stat().st_size > _MOST_BYTES:
-        raise damaged
     try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise ValueError("too large")
         held = torch.load(file, map_location="cpu", weights_only=True)
         if held.pop("format") != _FORMAT:
-            raise damaged
+            raise ValueError("another format")
         task, losses = _TASK.validate_python(held.pop("task")), tuple(held.pop("losses"))
         checkpoint = Checkpoint(task, losses=losses, **held)
         checkpoint.net()
     except Exception:  # torch raises errors of many kinds for files that are no archives of its own
-        raise damaged from None
+        problem = "is no checkpoint of a supernet, or damaged"
+        raise FileError(str(file), problem, "train again") from None
     return checkpoint
-
-
-def refuse_other(found: Checkpoint, wanted: Task, digest: str, path: Path) -> None:
-    """Refuse to go on with a checkpoint of another training; the message names what differs."""
-    own, other = (flattened(_TASK.dump_python(task, mode="json")) for task in (found.task, wanted))
-    differs = [name for name, value in other.items() if own.get(name) != value]
-    if found.digest != digest and "source" not in differs:
-        differs.append("images")
-    if differs:
-        raise NpusimError(
-            f"{path}: cannot be resumed: it holds a training of other {', '.join(differs)}; "
-            "train into another directory"
-        )
-
-
-Tell = Callable[[str, float], None]
-_GRADIENT = 1.0
-"""Largest norm of a step's gradient."""
 
 
 def sampled(space: ArchitectureSpace, random: np.random.Generator, balanced: int) -> list[Architecture]:
@@ -242,23 +236,22 @@ class Epochs:
                 nn.utils.clip_grad_norm_(self.net.parameters(), _GRADIENT)
                 self.optimiser.step()
 
-
-def train_epoch(epochs: Epochs, epoch: int, teacher: nn.Module | None, tell: Tell) -> float:
-    """Train a supernet for an epoch; return the mean loss of its largest subnets."""
-    net, recipe, losses = epochs.net, epochs.recipe, []
-    for images, classes in epochs.batches(epoch):
-        largest, *others = sampled(net.space, epochs.random, recipe.balanced)
-        answers = net(images, largest)
-        loss = functional.cross_entropy(answers, classes)
-        loss.backward()
-        losses.append(loss.item())
-        taught = functional.softmax((answers if teacher is None else teacher(images)).detach(), 1)
-        for one in others:
-            own = net(images, one)
-            by_labels = functional.cross_entropy(own, classes) * (1.0 - recipe.distillation)
-            (by_labels + recipe.distillation * functional.cross_entropy(own, taught)).backward()
-        tell(f"epoch {epoch + 1}", (epoch + len(losses) / epochs.steps) / recipe.epochs)
-    return float(np.mean(losses))
+    def sandwich(self, epoch: int, teacher: nn.Module | None, tell: Tell) -> float:
+        """Train a supernet for an epoch; return the mean loss of its largest subnets."""
+        recipe, losses = self.recipe, list[float]()
+        for images, classes in self.batches(epoch):
+            largest, *others = sampled(self.net.space, self.random, recipe.balanced)
+            answers = self.net(images, largest)
+            loss = functional.cross_entropy(answers, classes)
+            loss.backward()
+            losses.append(loss.item())
+            taught = functional.softmax((answers if teacher is None else teacher(images)).detach(), 1)
+            for one in others:
+                own = self.net(images, one)
+                by_labels = functional.cross_entropy(own, classes) * (1.0 - recipe.distillation)
+                (by_labels + recipe.distillation * functional.cross_entropy(own, taught)).backward()
+            tell(f"epoch {epoch + 1}", (epoch + len(losses) / self.steps) / recipe.epochs)
+        return float(np.mean(losses))
 
 
 def trained_alone(text: str, task: Task, train: Part) -> VisionGnn:
@@ -285,122 +278,158 @@ def moved(images: Tensor, share: float, random: np.random.Generator) -> Tensor:
     )
 
 
-TRAINING = "training.json"
-ALONE = "alone.json"
-"""Name of the file there with the accuracies of networks trained alone, so that none is trained twice."""
-
-
-def run_training(
-    task: Task,
-    directory: Path,
+def train_supernet(
+    images: str = "digits",
+    directory: str | Path = "supernet",
     *,
-    teacher: Checkpoint | None = None,
+    workload: str = "magnas-digits",
+    settings: Settings = (),
+    depths: str | Sequence[int] = "2,3,4",
+    operators: str | Sequence[str] = "max_relative,edgeconv,graphsage,gin",
+    widths: str | Sequence[int] = "30,60,100",
+    teacher: str | Path | None = None,
+    held: float = 0.5,
     scored: int = 24,
     alone: int = 0,
     resume: bool = False,
-    tell: Tell = lambda what, share: None,
+    progress: Progress | None = None,
     stop: Callable[[], bool] = lambda: False,
+    **recipe: Any,
 ) -> documents.SupernetTraining:
-    """Train a supernet, and judge its subnets on images that training did not see.
+    """Train a supernet on images: one set of weights for every architecture of the space.
+
+    Sandwich rule: each step trains the largest and the smallest subnet, each with one operator throughout,
+    and random ones between, which also learn from the largest. Subnets are scored on images that training
+    did not see. The digits take about 3 minutes on one core. Needs the extra `gnn`.
 
     Parameters
     ----------
-    directory : Path
-        New or empty, or with an earlier part of the same training to `resume`.
-    teacher : Checkpoint, optional
-        A trained supernet of the same classes and image size, whose largest subnet is the teacher; None: the
-        largest subnet of each step.
+    images : str
+        digits (scikit-learn's), or a folder of a folder a class.
+    directory : str or Path
+        New directory for checkpoint and scores.
+    workload : str
+        Backbone, a workload of kind vision-gnn.
+    settings : settings
+        Of the workload; paths begin with `workload`.
+    depths : sequence of int, or str with commas
+        Blocks of a superblock.
+    operators : sequence of str, or str with commas
+        Graph operators.
+    widths : sequence of int, or str with commas
+        Hidden features of feed-forward networks, in % of the channels.
+    teacher : str or Path, optional
+        A supernet trained earlier on the same classes. None: the largest subnet of each step
+    held : float
+        Images that training does not see: half score, half test.
     scored : int
-        Subnets drawn at random that are scored beside the largest and smallest of each operator.
+        Random subnets that are scored afterwards.
     alone : int
-        How many of these are trained alone too.
-    tell, stop : callable
-        Progress callback (message, fraction); asked after each epoch whether to stop.
+        So many of these are trained alone too, to compare the order.
+    resume : bool
+        Go on with what an earlier run left in the directory.
+    progress, stop : callable, optional
+        Called with the share that is done, 1.0 and the present step; says whether to stop after the epoch.
+    **recipe
+        epochs, batch, balanced, learning_rate, weight_decay, dropout, distillation, shift, seed: fields of
+        `npusim.magnas.training.Recipe`.
 
-    Raises
-    ------
-    ConfigError, FileError, NpusimError
-        For bad images, or a directory that holds something else.
-    Interrupted
-        Where `stop` said so.
+    Command lines
+    -------------
+        npusim magnas train -o digits
+        npusim magnas train --epochs 30 --alone 8 -o digits
+        npusim magnas train flowers --workload magnas-vig --epochs 150 --batch 320 -o supernet
+        npusim magnas train -o digits --resume
     """
-    images = task.images()
-    task = task.of_classes(len(images.classes))
-    if teacher is not None:
-        _refuse_teacher(teacher, task)
-    checkpoint = _begun(task, images, directory, resume)
-    net = task.new() if checkpoint is None else checkpoint.net()
-    epochs = Epochs(net, images.train, task.recipe)
-    losses = () if checkpoint is None else checkpoint.losses
-    if checkpoint is not None:
-        epochs.optimiser.load_state_dict(checkpoint.optimiser)
-    taught_by = None if teacher is None else _teacher(teacher, images)
-    for epoch in range(len(losses), task.recipe.epochs):
-        losses = (*losses, train_epoch(epochs, epoch, taught_by, tell))
-        states = net.state_dict(), epochs.optimiser.state_dict()
-        checkpoint = Checkpoint(task, images.digest, losses, *states)
-        checkpoint.write(directory / CHECKPOINT)
-        if len(losses) < task.recipe.epochs and stop():
-            raise Interrupted(f"stopped after {len(losses)} of {task.recipe.epochs} epochs; --resume goes on")
-    assert checkpoint is not None  # a recipe has at least one epoch
-    scorer = Scorer(checkpoint.net(), images)
+    space, folder = space_of(depths, operators, widths), Path(directory).expanduser()
+    own_settings = of_workload(settings, ": training knows no machine")
+    backbone = load_of_kind(workload, VisionGnnSpec, own_settings)
+    taught_by = None if teacher is None else read_checkpoint(Path(teacher))
+    fingerprint = "" if taught_by is None else taught_by.fingerprint
+    task = Task(workload, backbone, space, images, held, Recipe(**recipe), fingerprint)
+    data, tell = task.images(), telling(progress) or (lambda step, share: None)
+    own_backbone = VisionGnnSpec.model_validate(backbone.model_dump() | {"classes": data.classes})
+    task = replace(task, backbone=own_backbone)
+    guide = None if taught_by is None else _teacher(taught_by, task, data)
+    checkpoint = _trained(task, data, folder, resume, guide, tell, stop)
+    scorer = Scorer(checkpoint.net(), data)
     subnets = _scored(scorer, task, scored, tell)
-    held = documents.stored_scores(
-        directory / ALONE,
-        checkpoint.fingerprint,
-        images.digest,
-        lambda texts: [accuracy(trained_alone(text, task, images.train), images.unseen) for text in texts],
-    )
-    compared = _compared(scorer, subnets, alone, held, tell)
     best = subnets[0]
-    tested = accuracy(scorer.calibrated(parse_architecture(best.architecture)), images.test)
+    tested = accuracy(scorer.calibrated(parse_architecture(best.architecture)), data.test)
+    known = documents.stored_scores(
+        folder / ALONE,
+        checkpoint.fingerprint,
+        data.digest,
+        lambda texts: [accuracy(trained_alone(text, task, data.train), data.unseen) for text in texts],
+    )
+    compared = _compared(scorer, subnets, alone, known, tell)
     document = documents.SupernetTraining(
         workload=task.workload,
         space=task.space.text,
         images=documents.ImagesUsed(
-            name=images.name,
-            digest=images.digest,
-            classes=len(images.classes),
-            **{part: len(getattr(images, part)) for part in ("train", "score", "test")},
+            name=data.name,
+            digest=data.digest,
+            classes=data.classes,
+            **{part: len(getattr(data, part)) for part in ("train", "score", "test")},
         ),
-        recipe=dataclasses.asdict(task.recipe),
+        recipe=asdict(task.recipe),
         torch=torch.__version__,
         parameters=sum(one.numel() for one in scorer.net.parameters()),
-        losses=list(losses),
+        losses=list(checkpoint.losses),
         subnets=subnets,
         best=documents.BestSubnet(**best.model_dump(), test_accuracy=tested),
         alone=compared,
         rank_correlation=_rank_correlation(compared),
-        checkpoint=str(directory / CHECKPOINT),
+        checkpoint=str(folder / CHECKPOINT),
     )
-    document.write(directory / TRAINING)
+    document.write(folder / TRAINING)
     return document
 
 
-def _begun(task: Task, images: Images, directory: Path, resume: bool) -> Checkpoint | None:
-    """Return the checkpoint to go on from; refuse a directory that holds something else."""
+def _trained(
+    task: Task,
+    images: Images,
+    directory: Path,
+    resume: bool,
+    teacher: VisionGnn | None,
+    tell: Tell,
+    stop: Callable[[], bool],
+) -> Checkpoint:
+    """Train from the start, or from the checkpoint that a directory holds; return the last checkpoint."""
     Store(directory).make()
-    if resume and (directory / CHECKPOINT).is_file():
+    file, checkpoint = directory / CHECKPOINT, Checkpoint(task, images.digest, (), {}, {})
+    net = task.new()
+    epochs = Epochs(net, images.train, task.recipe)
+    if resume and file.is_file():
         checkpoint = read_checkpoint(directory)
-        refuse_other(checkpoint, task, images.digest, directory)
-        return checkpoint
-    if any(entry.name[:1] != "." for entry in directory.iterdir()):
+        checkpoint.refuse_other(task, images.digest, directory)
+        net.load_state_dict(checkpoint.weights)
+        epochs.optimiser.load_state_dict(checkpoint.optimiser)
+    elif any(entry.name[:1] != "." for entry in directory.iterdir()):
         raise not_empty(directory)
-    return None
+    for epoch in range(len(checkpoint.losses), task.recipe.epochs):
+        losses = (*checkpoint.losses, epochs.sandwich(epoch, teacher, tell))
+        states = net.state_dict(), epochs.optimiser.state_dict()
+        checkpoint = Checkpoint(task, images.digest, losses, *states)
+        checkpoint.write(file)
+        if len(losses) < task.recipe.epochs and stop():
+            raise Interrupted(f"stopped after {len(losses)} of {task.recipe.epochs} epochs; --resume goes on")
+    return checkpoint
 
 
-def _refuse_teacher(teacher: Checkpoint, task: Task) -> None:
-    """Refuse a teacher that does not know the same classes, or looks at images of another size."""
+def _teacher(teacher: Checkpoint, task: Task, images: Images) -> VisionGnn:
+    """Return the largest subnet of a trained supernet, of the operator that scores best.
+
+    Raises
+    ------
+    ConfigError
+        Where it does not know the same classes, or looks at images of another size.
+    """
     for key in ("classes", "image"):
         own, wanted = getattr(teacher.task.backbone, key), getattr(task.backbone, key)
         if own != wanted:
             raise ConfigError(f"a supernet with {key} {own}", file="--teacher", allowed=f"{key} {wanted}")
-
-
-def _teacher(checkpoint: Checkpoint, images: Images) -> VisionGnn:
-    """Return the largest subnet of a trained supernet, of the operator that scores best."""
-    scorer = Scorer(checkpoint.net(), images)
-    space = checkpoint.task.space
+    scorer, space = Scorer(teacher.net(), images), teacher.task.space
     largest = [space.homogeneous(operator, True) for operator in space.operators]
     return scorer.calibrated(max(largest, key=scorer.score))
 

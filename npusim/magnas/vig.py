@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 
 import numpy as np
 import torch
@@ -18,7 +19,6 @@ from npusim.magnas.space import Architecture, ArchitectureSpace, parse_architect
 from npusim.magnas.spec import (
     HEAD_CHANNELS,
     MIXED_GROUPS,
-    SUPERBLOCKS,
     GraphOperator,
     Stage,
     VisionGnnSpec,
@@ -105,9 +105,19 @@ class GraphConvolution(nn.Module):
 
 
 class Grapher(nn.Module):
-    """Nearest neighbours by features and a graph operator between two products, with a shortcut."""
+    """Nearest neighbours by features and a graph operator between two products, with a shortcut.
 
-    def __init__(self, stage: Stage, knn: int, positions: bool) -> None:
+    Parameters
+    ----------
+    positions : bool
+        Whether distances of places are added to those of features.
+    branches : sequence of str
+        Operators of which a subnet has one; empty: that of the stage.
+    """
+
+    def __init__(
+        self, stage: Stage, knn: int, positions: bool, branches: Sequence[GraphOperator] = ()
+    ) -> None:
         super().__init__()
         channels, self.reduction = stage.channels, stage.reduction
         self.pre = convolution(channels, channels) if stage.preprocess else nn.Identity()
@@ -117,6 +127,9 @@ class Grapher(nn.Module):
         candidates = (stage.size // stage.reduction) ** 2
         table = torch.randn(1, stage.size**2, candidates) * 0.02 if positions else None
         self.register_buffer("positions", table)
+        if branches:
+            del self.aggregate
+            self.branches = nn.ModuleDict({one: GraphConvolution(one, channels) for one in branches})
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, C, H, W] of the same."""
@@ -143,33 +156,6 @@ class FeedForward(nn.Module):
         return torch.add(self.narrow(self.widen(x)), x)
 
 
-def stem_of(spec: VisionGnnSpec) -> nn.Sequential:
-    """Return the convolutions that make nodes of an image."""
-    first, widths = spec.channels[0], spec.stem_channels
-    stem: list[nn.Module] = []
-    for inputs, outputs in zip([3, *widths], widths, strict=False):
-        stem += [convolution(inputs, outputs, 3, 2), nn.GELU()]
-    return nn.Sequential(*stem, convolution(first, first, 3))
-
-
-def downsampling_of(stages: Sequence[Stage], i: int) -> nn.Module:
-    """Return what halves the map before a superblock; nothing where it stays as large."""
-    if i == 0 or stages[i].size == stages[i - 1].size:
-        return nn.Identity()
-    return convolution(stages[i - 1].channels, stages[i].channels, 3, 2)
-
-
-def head_of(spec: VisionGnnSpec, dropout: float) -> nn.Sequential:
-    """Return the classifier of a map of nodes."""
-    return nn.Sequential(
-        nn.AdaptiveAvgPool2d(1),
-        convolution(spec.channels[-1], HEAD_CHANNELS),
-        nn.GELU(),
-        nn.Dropout(dropout),
-        nn.Conv2d(HEAD_CHANNELS, spec.classes, 1),
-    )
-
-
 class VisionGnn(nn.Module):
     """A Vision GNN of a specification: images [B, 3, H, W] to scores [B, classes].
 
@@ -177,34 +163,52 @@ class VisionGnn(nn.Module):
     ----------
     dropout : float
         Share of the classifier's hidden features that training sets to zero.
+    branches : sequence of str
+        See `Grapher`.
     """
 
-    def __init__(self, spec: VisionGnnSpec, dropout: float = 0.0) -> None:
+    def __init__(
+        self, spec: VisionGnnSpec, dropout: float = 0.0, branches: Sequence[GraphOperator] = ()
+    ) -> None:
         super().__init__()
-        stages = spec.stages
-        self.stem = stem_of(spec)
-        size = stages[0].size
-        self.positions = nn.Parameter(torch.zeros(1, spec.channels[0], size, size))
-        body: list[nn.Module] = []
-        for i, stage in enumerate(stages):
-            body.append(downsampling_of(stages, i))
-            for knn in stage.knn:
-                body.append(Grapher(stage, knn, spec.model == "pyramid-vig"))
+        widths, stages = spec.stem_channels, spec.stages
+        channels, size = stages[0].channels, stages[0].size
+        stem = [
+            module
+            for inputs, outputs in zip([3, *widths], widths, strict=False)
+            for module in (convolution(inputs, outputs, 3, 2), nn.GELU())
+        ]
+        self.stem = nn.Sequential(*stem, convolution(channels, channels, 3))
+        self.positions = nn.Parameter(torch.zeros(1, channels, size, size))
+        body: dict[str, nn.Module] = {}
+        for i, (before, stage) in enumerate(zip([stages[0], *stages], stages, strict=False)):
+            if stage.size < before.size:
+                body[f"downsample{i}"] = convolution(before.channels, stage.channels, 3, 2)
+            for j, knn in enumerate(stage.knn):
+                body[f"grapher{i}_{j}"] = Grapher(stage, knn, spec.model == "pyramid-vig", branches)
                 if stage.ffn_hidden:
-                    body.append(FeedForward(stage.channels, stage.ffn_hidden))
-        self.body = nn.Sequential(*body)
-        self.head = head_of(spec, dropout)
+                    body[f"ffn{i}_{j}"] = FeedForward(stage.channels, stage.ffn_hidden)
+        self.body = nn.Sequential(OrderedDict(body))
+        self.head = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1),
+            convolution(spec.channels[-1], HEAD_CHANNELS),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Conv2d(HEAD_CHANNELS, spec.classes, 1),
+        )
 
     def forward(self, image: Tensor) -> Tensor:
         """Return scores [B, classes]."""
-        x = self.stem(image) + self.positions
-        return self.head(self.body(x)).flatten(1)
+        return self.head(self.body(self.stem(image) + self.positions)).flatten(1)
+
+
+_GRAPHER = re.compile(r"body\.grapher(\d)_")
 
 
 class Supernet(nn.Module):
     """Images [B, 3, H, W] and an architecture to scores [B, classes].
 
-    Each block holds a branch per graph operator, and a feed-forward network of the largest width.
+    It holds the weights of the largest architecture, with a branch per graph operator in each grapher.
 
     Parameters
     ----------
@@ -218,25 +222,7 @@ class Supernet(nn.Module):
         super().__init__()
         self.backbone, self.space, self.dropout = backbone, space, dropout
         largest = space.homogeneous(space.operators[0], largest=True).spec(backbone)
-        stages = largest.stages
-        self.stem = stem_of(largest)
-        size = stages[0].size
-        self.positions = nn.Parameter(torch.zeros(1, largest.channels[0], size, size))
-        self.downsampling = nn.ModuleList(downsampling_of(stages, i) for i in range(SUPERBLOCKS))
-        self.superblocks = nn.ModuleList(
-            nn.ModuleList(self._block(stage, knn, largest.model == "pyramid-vig") for knn in stage.knn)
-            for stage in stages
-        )
-        self.head = head_of(largest, dropout)
-
-    def _block(self, stage: Stage, knn: int, positions: bool) -> nn.ModuleDict:
-        grapher, operators = Grapher(stage, knn, positions), self.space.operators
-        del grapher.aggregate  # a subnet has one of the branches there
-        branches = nn.ModuleDict({one: GraphConvolution(one, stage.channels) for one in operators})
-        block: dict[str, nn.Module] = {"grapher": grapher, "branches": branches}
-        if stage.ffn_hidden:
-            block["ffn"] = FeedForward(stage.channels, stage.ffn_hidden)
-        return nn.ModuleDict(block)
+        self.whole = VisionGnn(largest, dropout, space.operators)
 
     def forward(self, image: Tensor, architecture: Architecture) -> Tensor:
         """Return scores [B, classes] of images, by an architecture."""
@@ -247,7 +233,6 @@ class Supernet(nn.Module):
 
     def subnet(self, architecture: Architecture) -> VisionGnn:
         """Return an architecture as a network of its own, with its part of the weights."""
-        self.space.refuse_outside(architecture)
         net = VisionGnn(architecture.spec(self.backbone))
         net.train(self.training)
         net.load_state_dict(self._weights(net, architecture))
@@ -255,21 +240,13 @@ class Supernet(nn.Module):
 
     def _weights(self, net: VisionGnn, architecture: Architecture) -> dict[str, Tensor]:
         """Return views of the weights under a subnet's names: of larger ones the first of each dimension."""
-        own_places, places = {}, count()
-        for i, chosen in enumerate(architecture.superblocks):
-            own_places[f"body.{next(places)}."] = f"downsampling.{i}."
-            for block in range(chosen.depth):
-                grapher, own = f"body.{next(places)}.", f"superblocks.{i}.{block}"
-                own_places[f"{grapher}aggregate."] = f"{own}.branches.{chosen.operator}."
-                own_places[grapher] = f"{own}.grapher."
-                if chosen.ffn_percent:
-                    own_places[f"body.{next(places)}."] = f"{own}.ffn."
-        held = self.state_dict(keep_vars=True)
-        weights = {}
+        held, weights = self.whole.state_dict(keep_vars=True), {}
         for name, value in net.state_dict().items():
-            place = next((one for one in own_places if name.startswith(one)), "")
-            whole = held[own_places.get(place, "") + name.removeprefix(place)]
-            weights[name] = whole[tuple(slice(length) for length in value.shape)]
+            place, grapher = name, _GRAPHER.match(name)
+            if grapher:
+                operator = architecture.superblocks[int(grapher[1])].operator
+                place = name.replace(".aggregate.", f".branches.{operator}.")
+            weights[name] = held[place][tuple(slice(length) for length in value.shape)]
         return weights
 
 

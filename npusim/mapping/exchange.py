@@ -110,10 +110,11 @@ def loop_between(level: str, over: str, outer: int, inner: int, rest: dict[str, 
 
 def _about(op: Any, result: Any) -> str:
     """Return what stays in SRAM and what moves for a product, in words."""
-    order, rows, columns = Order(int(result["order"])), result["row_blocks"], result["column_blocks"]
+    order = Order(int(result["order"]))
+    rows, columns, strips = (int(result[name]) for name in ("row_blocks", "column_blocks", "strips"))
     passes = {
         "activations": ("a_resident", 1 if order is Order.ACTIVATIONS_HELD else columns),
-        "weights": ("b_resident", 1 if order is Order.WEIGHTS_HELD else rows * result["strips"]),
+        "weights": ("b_resident", 1 if order is Order.WEIGHTS_HELD else rows * strips),
     }
     moves = [
         f"{name} are in SRAM" if op[resident] else f"{name} pass {count}x"

@@ -15,27 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from npusim import cost
 from npusim.arch import Soc
 from npusim.arch.array import GRID_FORMATS
-from npusim.cost import (
-    ArchRow,
-    Decisions,
-    Group,
-    Liveness,
-    Lowered,
-    Nest,
-    Plans,
-    PlanTable,
-    Residency,
-    Transfers,
-    arch_row,
-    evaluate_plans,
-    least_sram_bytes,
-    live_tile_bytes,
-    lower_plans,
-    operators_of,
-    under_plan,
-)
+from npusim.cost import ArchRow, Decisions, Group, Nest, Plans, PlanTable, Residency
 from npusim.errors import InfeasibleError, shown
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
@@ -87,7 +70,7 @@ class Run:
             name: self.tiles if name == home or self.tiles_told else npu.tiles_used(self.hint)
             for name, npu in soc.array_devices.items()
         }
-        return arch_row(soc, tiles, self.requests, self.hint)
+        return cost.arch_row(soc, tiles, self.requests, self.hint)
 
     def home(self, soc: Soc) -> str | None:
         """Return the array device whose tiles `tiles` sets: the run's device, or the main one; None: none."""
@@ -103,7 +86,7 @@ class Mapped:
     soc: Soc
     run: Run
     decisions: Decisions
-    lowered: Lowered
+    lowered: cost.Lowered
     arch: ArchRow
     """The machine as one design point."""
     results: Any
@@ -174,11 +157,12 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     if run.own is not None:
         if run.own.file.stays is not None:
             tables = tables.under(run.own.plan(tables.plans))
-        nests = run.own.nests(tables.groups, operators_of(tables.table, 0), soc)
-    costs = evaluate_plans(arch, tables.table, nests)
+        nests = run.own.nests(tables.groups, cost.operators_of(tables.table, 0), soc)
+    costs = cost.evaluate_plans(arch, tables.table, nests)
     chosen = max(costs.plan, 0)
     decisions = Decisions(tables.groups, tables.plans.residency(chosen))
-    lowered = Lowered(operators_of(tables.table, chosen), tables.groups, tables.warnings, tables.transfers)
+    ops = cost.operators_of(tables.table, chosen)
+    lowered = cost.Lowered(ops, tables.groups, tables.warnings, tables.transfers)
     results, uses, transfers = costs.operators()
     if costs.plan < 0:
         place = int(np.argmax(~np.isfinite(results["latency_s"])))
@@ -195,26 +179,15 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     memory = memory_use(graph, decisions, soc, run.requests)
     _check_capacity(graph, soc, run.requests, memory)
     return Mapped(
-        graph,
-        soc,
-        run,
-        decisions,
-        lowered,
-        arch,
-        results,
-        costs.total,
-        uses,
-        transfers,
-        memory,
-        nests,
+        graph, soc, run, decisions, lowered, arch, results, costs.total, uses, transfers, memory, nests
     )
 
 
 def _broken_nest(own: OwnMapping, group: Group, arch: ArchRow, op: Any, nest: Nest) -> InfeasibleError:
     """Return the error about a loop nest that exceeds SRAM or agrees with no tiling."""
     npu = arch[group.device]
-    free, live = float(npu["sram_tile_bytes"]), float(live_tile_bytes(npu, op))
-    needed = least_sram_bytes(arch.archs, op, nest)
+    free, live = float(npu["sram_tile_bytes"]), float(cost.live_tile_bytes(npu, op))
+    needed = cost.least_sram_bytes(arch.archs, op, nest)
     file, line = own.source.place(("operators", group.main))
     place = f"{file}:{line}: operators.{group.main}"
     if np.isfinite(needed):
@@ -225,7 +198,7 @@ def _broken_nest(own: OwnMapping, group: Group, arch: ArchRow, op: Any, nest: Ne
             available=free,
             unit="bytes",
         )
-    against = [key for key in nest if np.isfinite(least_sram_bytes(arch.archs, op, _without(nest, key)))]
+    against = [key for key in nest if np.isfinite(cost.least_sram_bytes(arch.archs, op, _without(nest, key)))]
     levers = [f"`{key}` disagrees with the rest: leave it out, or change it" for key in against[:1]]
     return InfeasibleError(f"{place}: found a loop nest that no tiling has", levers=levers)
 
@@ -289,13 +262,13 @@ class PlanTables:
     plans: Plans
     table: PlanTable
     warnings: tuple[str, ...]
-    transfers: Callable[[], list[Transfers]]
+    transfers: Callable[[], list[cost.Transfers]]
     """See `npusim.cost.Lowered`."""
 
     def under(self, plan: int) -> PlanTables:
         """Return the tables under one plan alone."""
         one = replace(self.plans, steps=(self.plans.steps[plan],))
-        return replace(self, plans=one, table=under_plan(self.table, plan))
+        return replace(self, plans=one, table=cost.under_plan(self.table, plan))
 
 
 def plan_tables(
@@ -304,7 +277,7 @@ def plan_tables(
     """Lower a graph under every residency plan worth costing."""
     groups = fuse(graph, soc, device, swap_operands)
     choices = plans(graph, groups, soc)
-    return PlanTables(groups, choices, *lower_plans(graph, groups, soc, choices))
+    return PlanTables(groups, choices, *cost.lower_plans(graph, groups, soc, choices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +393,7 @@ def held_ahead(mapped: Mapped) -> Any:
 
 def _live_bytes(mapped: Mapped, on_npu: list[int], residency: Residency) -> Any:
     """Return the live bytes in all tiles at each NPU operator if some tensors alone stay."""
-    live = Liveness(mapped.graph, Decisions(mapped.decisions.groups, residency), mapped.soc)
+    live = cost.Liveness(mapped.graph, Decisions(mapped.decisions.groups, residency), mapped.soc)
     spread, copied = np.array([live.bytes_at(i) for i in on_npu]).T.reshape(2, -1)
     return spread + float(mapped.npu["tiles"]) * copied
 

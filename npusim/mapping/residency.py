@@ -28,19 +28,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npusim import cost
 from npusim.arch import Soc
-from npusim.cost import (
-    Decisions,
-    Fusion,
-    Group,
-    Liveness,
-    Plan,
-    Plans,
-    Roots,
-    Unit,
-    is_state_copy,
-    roots,
-)
+from npusim.cost import Fusion, Group, Plan, Plans, Roots, Unit
 from npusim.graph import Graph
 from npusim.mapping.depth_first import segmentations
 from npusim.mapping.fusion import row_fusable, stored_inputs
@@ -73,7 +63,7 @@ class _Use(NamedTuple):
 
 def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
     """Return every residency plan worth costing; the first one keeps nothing."""
-    root = roots(graph, groups)
+    root = cost.roots(graph, groups)
     unable = {name for name, device in soc.array_devices.items() if not device.sram.holds_results}
     # Results that SRAM cannot hold.
     sent = {t for g in groups if g.device in unable for t in graph.operators[g.members[-1]].outputs}
@@ -134,7 +124,7 @@ def _resident(graph: Graph, groups: tuple[Group, ...], soc: Soc, root: Roots) ->
         work_s = graph.macs_of(op) / macs_per_s if macs_per_s else 0.0
         for name in names:
             saved_s[name] = saved_s.get(name, 0.0) + max(0.0, dram_s - work_s)
-    live = Liveness(graph, Decisions(groups), soc) if saved_s else None
+    live = cost.Liveness(graph, cost.Decisions(groups), soc) if saved_s else None
     sizes = {name: live.sram_bytes(name) for name in saved_s} if live is not None else {}
     order = sorted(
         (name for name in saved_s if sizes[name] > 0.0),
@@ -205,7 +195,7 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Us
         if group.unit.is_host:
             foreign.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])
         elif group.unit is not Unit.VIEW:
-            if is_state_copy(op, group.unit):  # the driver copies into DRAM
+            if cost.is_state_copy(op, group.unit):  # the driver copies into DRAM
                 foreign.update(op.outputs)
             maker.update(dict.fromkeys(graph.operators[group.members[-1]].outputs, i))
             for tensor in stored_inputs(graph, group, root):

@@ -27,9 +27,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import psutil
 import torch
@@ -50,8 +49,7 @@ from npusim.ops import DType
 _TURNS = 3
 _SHARE_OF_MEMORY = 0.8  # part of the free memory that an aggregation may take
 
-Answer = list[float] | float | str | None
-"""Readings (s), a peak of memory (B; None where it is unknown), or an error."""
+Answer = TypeVar("Answer")
 Progress = Callable[[float, int, str], None]
 
 
@@ -130,14 +128,18 @@ def measure_aggregations(
         if item.id in failures:
             continue
         progress(number / (_TURNS + 1), len(items), f"running {item.id}")
-        work = partial(_times, seconds=budget_s / _TURNS) if turn else _peak
-        answer = _turn(context, item, work)
-        if isinstance(answer, str):
-            failures[item.id] = answer
-        elif isinstance(answer, list):
-            turns[item.id].append(answer)
-        else:
-            peaks[item.id] = answer
+        assert isinstance(item.model, Benchmark)
+        try:
+            with ProcessPoolExecutor(1, context) as process:
+                if turn:
+                    task = process.submit(_on_one_thread, _times, item.model, budget_s / _TURNS)
+                    turns[item.id].append(task.result())
+                else:
+                    peaks[item.id] = process.submit(_on_one_thread, _peak, item.model).result()
+        except BrokenProcessPool:
+            failures[item.id] = "the process ended without an answer: it may have run out of memory"
+        except Exception as error:  # the row's reason
+            failures[item.id] = f"{type(error).__name__}: {error}"
     rows = [
         Row(
             id=item.id,
@@ -179,18 +181,6 @@ def _processes() -> multiprocessing.context.BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return context
-
-
-def _turn(context: multiprocessing.context.BaseContext, item: Item, work: Callable[..., Answer]) -> Answer:
-    """Measure an aggregation in a process of its own and return its answer, or the error."""
-    assert isinstance(item.model, Benchmark)
-    try:
-        with ProcessPoolExecutor(1, context) as process:
-            return process.submit(_on_one_thread, work, item.model.operator, dict(item.model.sizes)).result()
-    except BrokenProcessPool:
-        return "the process ended without an answer: it may have run out of memory"
-    except Exception as error:  # the row's reason
-        return f"{type(error).__name__}: {error}"
 
 
 # Option of mallopt(3): larger allocations return to the system when they are freed.
@@ -239,18 +229,18 @@ def _csr_product(x: Tensor, ends: Tensor, nodes: int) -> Tensor:
     return matrix @ x
 
 
-def _on_one_thread(work: Callable[..., Answer], operator: str, sizes: Mapping[str, int]) -> Answer:
+def _on_one_thread(work: Callable[..., Answer], row: Benchmark, *more: float) -> Answer:
     """Return the answer of a measurement on one thread, after a small run."""
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
     with torch.no_grad():
-        prepared(operator, _WARM_UP)()
-        return work(operator, sizes)
+        prepared(row.operator, _WARM_UP)()
+        return work(row, *more)
 
 
-def _times(operator: str, sizes: Mapping[str, int], seconds: float) -> list[float]:
+def _times(row: Benchmark, seconds: float) -> list[float]:
     """Return readings of the process's own processor time, so that other programs do not count."""
-    call = prepared(operator, sizes)
+    call = prepared(row.operator, row.sizes)
     call()
     latencies_s: list[float] = []
     while not latencies_s or (sum(latencies_s) < seconds and len(latencies_s) < _MOST_READINGS):
@@ -260,14 +250,14 @@ def _times(operator: str, sizes: Mapping[str, int], seconds: float) -> list[floa
     return latencies_s
 
 
-def _peak(operator: str, sizes: Mapping[str, int]) -> float | None:
+def _peak(row: Benchmark) -> float | None:
     """Return the growth of the memory (B); the allocator returns freed blocks to the system meanwhile."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _HANDED_BACK_BYTES)
     before = psutil.Process().memory_info().rss
     with suppress(OSError):
         _CLEAR.write_text("5")  # Linux forgets the peak so far
-    prepared(operator, sizes)()
+    prepared(row.operator, row.sizes)()
     peak = _peak_rss()
     return float(peak - before) if peak > before else None
 

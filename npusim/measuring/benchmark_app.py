@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field
 import npusim
 from npusim.config.loading import as_model
 from npusim.config.reading import read_json, read_yaml
-from npusim.config.tables import Choice, Number, Text, places_of
+from npusim.config.tables import Choice, Number, Text, places_of, value_of
 from npusim.documents import Part
 from npusim.errors import ConfigError, FileError, shown
 from npusim.files import read_text
@@ -35,7 +35,6 @@ _DEVICE = re.compile(r"(NPU|GPU|CPU)(\.\d+)?")
 _PRECISION = re.compile(r"\b(b?f)(?:loat)?(16|32)\b")
 _INFO = re.compile(r"^\[ INFO \]\s+(?P<name>[A-Za-z_ ]+?)\s*(?:: ?|\.{3,} )\s*(?P<value>.*?)\s*$")
 _PRINTED = re.compile(r"^\[ INFO \]\s+Throughput:\s", re.MULTILINE)
-_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MS = 1e-3
 _SAME_RATE = 0.002  # largest relative difference of one run's rate between reports, besides a hundredth
 _REMEDY = (
@@ -49,71 +48,44 @@ class ReportValue:
 
     text: str
     file: str
-    line: int | None
     key: str
-    unit: str = "ms"
-    """Unit of a time; of a printed value what follows the number."""
+    line: int | None = None
+    unit: str = "ms"  # unit of a time; of a printed value what follows the number
 
     def number(self, *, whole: bool = False) -> float:
         """Return the value as a number above 0, or raise an error."""
-        column = Number(self.key, whole=whole)
-        value = column.value(self.text)
-        if value is None:
-            raise self.refusal(column.allowed)
-        return value
+        return float(value_of(Number(self.key, whole=whole), self.text, self.file, self.line))
 
     def seconds(self) -> float:
         """Return a time (s)."""
         if self.unit not in _MAP["units"]:
-            raise self.refusal("a number above 0 with the unit ms or us")
+            raise self.refusal(shown(self.text), "a number above 0 with the unit ms or us")
         if re.fullmatch(r"0\.0+", self.text):
             rounded = "below 5 us it is rounded to 0.00: put what benchmark_app printed beside it"
-            raise self.refusal(f"a number above 0; {rounded}")
+            raise self.refusal(shown(self.text), f"a number above 0; {rounded}")
         return self.number() * float(_MAP["units"][self.unit])
 
-    def refusal(self, allowed: str) -> ConfigError:
-        """Return the error for a value that is not allowed."""
-        found = shown(self.text) if self.text else "nothing"
+    def refusal(self, found: str, allowed: str) -> ConfigError:
+        """Return the error for something at the place of this value."""
         return ConfigError(found, file=self.file, line=self.line, key=self.key, allowed=allowed)
 
 
-@dataclass(frozen=True)
-class Report:
-    """One report of a run: its values by section and name."""
-
-    file: str
-    values: dict[tuple[str, str], ReportValue] = field(default_factory=dict)
-
-    def add(self, section: str, name: str, text: str, line: int | None, key: str) -> None:
-        """Add a value of a CSV or JSON report; options lose their dashes."""
-        name = name.lstrip("-") if section == "options" else name
-        self.values.setdefault((section, name), ReportValue(text, self.file, line, key))
-
-    @property
-    def throughput(self) -> ReportValue:
-        """Inputs per second; a report without them is cut off."""
-        value = BenchmarkRun(Path(), (self,)).value("throughput")
-        if value is None:
-            raise ConfigError("no throughput", file=self.file, allowed="the whole report of a finished run")
-        return value
+Values = dict[tuple[str, str], ReportValue]
+"""Values of reports by section and name."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class BenchmarkRun:
-    """All reports of a run; earlier ones are more exact about times."""
+    """The values of all reports of a run; those of the first report count."""
 
     directory: Path
-    reports: tuple[Report, ...]
+    values: Values = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def value(self, quantity: str) -> ReportValue | None:
         """Return the value of a quantity; None where no report has it."""
-        for section, names in _MAP["quantities"][quantity].items():
-            for report in self.reports:
-                for name in names:
-                    if (section, name) in report.values:
-                        return report.values[section, name]
-        return None
+        names = ((section, name) for section, names in _MAP["quantities"][quantity].items() for name in names)
+        return next((self.values[place] for place in names if place in self.values), None)
 
     def text(self, quantity: str) -> str:
         """Return the text of a quantity; empty where no report has it."""
@@ -143,7 +115,8 @@ def from_benchmark_app(
     ConfigError
         Where a file is cut off, a value is not allowed, or files are of different runs; it names the line.
     """
-    run = BenchmarkRun(Path(directory), _reports(Path(directory)))
+    run = BenchmarkRun(Path(directory))
+    rate = _read_reports(run)
     device_kind = _kind(run, kind)
     precision = _precision(run, device_kind)
     path = run.text("model file")
@@ -152,11 +125,11 @@ def from_benchmark_app(
     model = ModelFile.at(path or run.text("network") or "unknown")
     hint = _hint(run)
     latency, notes = _latency(run)
-    inputs = run.value("batch size")
-    batch = inputs.number(whole=True) if inputs is not None and inputs.text.isdigit() else 1.0
-    if inputs is not None and not inputs.text.isdigit():
+    inputs, batch = run.value("batch size"), 1.0
+    if inputs is not None and inputs.text.isdigit():
+        batch = inputs.number(whole=True)
+    elif inputs is not None:
         run.warnings.append(f"the batch size is {shown(inputs.text)}: an input is taken for an inference")
-    rate = max(run.reports, key=lambda report: len(report.throughput.text)).throughput.number()
     requests, turbo, tiles = run.value("requests"), run.text("turbo"), run.text("tiles")
     counters = next((name for name in _MAP["counters"] if (run.directory / name).exists()), None)
     if counters or run.text("profiling").lower() not in ("", "false"):
@@ -188,40 +161,45 @@ def from_benchmark_app(
     )
 
 
-def _reports(directory: Path) -> tuple[Report, ...]:
-    """Read every report of a folder; all must be of the same run."""
+def _read_reports(run: BenchmarkRun) -> float:
+    """Read every report of a folder, which must be of one run; return its most exact rate of inputs (1/s)."""
+    directory = run.directory
     if not directory.is_dir():
         problem = "is a file" if directory.exists() else "no such folder"
         raise FileError(str(directory), problem, f"give {_REMEDY}")
     logs = sorted(p for p in directory.iterdir() if p.suffix.lower() in (".txt", ".log") and p.is_file())
-    printed = {path: text for path in logs if _PRINTED.search(text := _console_text(path))}
+    # PowerShell writes what it redirects in UTF-16.
+    texts = {path: read_text(path, encodings=("utf-8-sig", "utf-16")) for path in logs}
+    printed = [path for path, text in texts.items() if _PRINTED.search(text)]
     if len(printed) > 1:
         names = ", ".join(path.name for path in printed)
         problem = f"holds what several runs printed ({names})"
         raise FileError(str(directory), problem, "keep one run per folder")
-    reports = [_printed_report(path, text) for path, text in printed.items()]
     # The console output has more digits: times below 5 us are 0.00 ms in the reports.
-    for name, read in (("benchmark_report.csv", _csv_report), ("benchmark_report.json", _json_report)):
+    reports = [_printed_values(path, texts[path]) for path in printed]
+    for name, read in (("benchmark_report.csv", _csv_values), ("benchmark_report.json", _json_values)):
         if (directory / name).exists():
             reports.append(read(directory / name))
     if not reports:
         raise FileError(str(directory), "holds no report of benchmark_app", f"give {_REMEDY}")
-    first = reports[0].throughput.number()
-    for other in reports[1:]:
-        rate = other.throughput.number()
+    rates = []
+    for values in reports:
+        run.values = values | run.values
+        value = BenchmarkRun(directory, values).value("throughput")
+        if value is None:
+            file = next(iter(values.values())).file
+            raise ConfigError("no throughput", file=file, allowed="the whole report of a finished run")
+        rates.append(value)
+        first, rate = rates[0].number(), value.number()
         if abs(first - rate) > _SAME_RATE * max(first, rate) + 0.01:
-            raise ConfigError(
-                f"a throughput of {rate:g} a second, but {first:g} in {Path(reports[0].file).name}",
-                file=other.file,
-                line=other.throughput.line,
-                allowed="files of one run",
-            )
-    return tuple(reports)
+            found = f"a throughput of {rate:g} a second, but {first:g} in {Path(rates[0].file).name}"
+            raise value.refusal(found, "files of one run")
+    return max(rates, key=lambda value: len(value.text)).number()
 
 
-def _csv_report(path: Path) -> Report:
+def _csv_values(path: Path) -> Values:
     """Return the values of a benchmark_report.csv."""
-    report, section = Report(str(path)), ""
+    values, section, file = Values(), "", str(path)
     for number, line in enumerate(read_text(path).splitlines(), 1):
         text = line.strip().removesuffix(";")
         if text in _MAP["csv_sections"]:
@@ -233,17 +211,19 @@ def _csv_report(path: Path) -> Report:
             if not section or not (separator or bare):
                 known = "`Command line parameters`, `Configuration setup` or `Execution results`"
                 allowed = f"`name;value` below {known}"
-                raise ConfigError(shown(text), file=str(path), line=number, allowed=allowed)
-            report.add(section, name.strip(), value.strip(), number, name.strip())
-    if not any(section == "results" for section, _ in report.values):
+                raise ConfigError(shown(text), file=file, line=number, allowed=allowed)
+            key = name.strip()
+            place = section, key.lstrip("-") if section == "options" else key
+            values.setdefault(place, ReportValue(value.strip(), file, key, number))
+    if not any(section == "results" for section, _ in values):
         allowed = "a report of benchmark_app with `Execution results`"
-        raise ConfigError("no results", file=str(path), line=1, allowed=allowed)
-    return report
+        raise ConfigError("no results", file=file, line=1, allowed=allowed)
+    return values
 
 
-def _json_report(path: Path) -> Report:
+def _json_values(path: Path) -> Values:
     """Return the values of a benchmark_report.json."""
-    data, report = read_json(path).data, Report(str(path))
+    data, values = read_json(path).data, Values()
     for block, section in _MAP["json_sections"].items():
         entries = data.get(block, {}) if isinstance(data, dict) else None
         if not isinstance(entries, Mapping) or (section == "results" and not entries):
@@ -252,47 +232,38 @@ def _json_report(path: Path) -> Report:
             raise ConfigError(found, file=str(path), key=block, allowed=allowed)
         for name, value in entries.items():
             if not isinstance(value, list | dict):
-                report.add(section, name, str(value), None, f"{block}.{name}")
-    return report
+                place = section, name.lstrip("-") if section == "options" else name
+                values[place] = ReportValue(str(value), str(path), f"{block}.{name}")
+    return values
 
 
-def _printed_report(path: Path, text: str) -> Report:
+def _printed_values(path: Path, text: str) -> Values:
     """Return the values of a console output, which count as setup and as results."""
-    report = Report(str(path))
+    values = Values()
     for number, line in enumerate(text.splitlines(), 1):
         match = _INFO.match(line.replace("\t", "   "))
         if match:
             name, printed = match["name"].strip(), match["value"]
             unit = next((unit for unit in _MAP["units"] if printed.endswith(f" {unit}")), "")
-            value = ReportValue(printed.removesuffix(unit).strip(), str(path), number, name, unit)
+            value = ReportValue(printed.removesuffix(unit).strip(), str(path), name, number, unit)
             for section in ("setup", "results"):
-                report.values.setdefault((section, name), value)
-    return report
-
-
-def _console_text(path: Path) -> str:
-    """Return a console output; PowerShell writes what it redirects in UTF-16."""
-    try:
-        with path.open("rb") as file:
-            is_utf_16 = file.read(2) in _UTF_16_MARKS
-    except OSError:
-        is_utf_16 = False
-    return read_text(path, encodings=("utf-16" if is_utf_16 else "utf-8-sig",))
+                values.setdefault((section, name), value)
+    return values
 
 
 def _kind(run: BenchmarkRun, wanted: DeviceKind | None) -> DeviceKind:
     """Return the class of device that ran, which must be the wanted one."""
-    value = run.value("device")
-    text = re.sub(r"[\[\]'\"\s]", "", value.text) if value else ""
-    file, line = (value.file, value.line) if value else (str(run.directory), None)
+    value = run.value("device") or ReportValue("", str(run.directory), "device")
+    text = re.sub(r"[\[\]'\"\s]", "", value.text)
     match = _DEVICE.fullmatch(text)
     if match is None and not wanted:
         found = f"the device {shown(text)}" if text else "no device"
         allowed = "NPU, GPU or CPU; or say which of them it was"
-        raise ConfigError(found, file=file, line=line, allowed=allowed)
+        raise ConfigError(found, file=value.file, line=value.line, allowed=allowed)
     kind = match[1].lower() if match else wanted
     if wanted and wanted != kind:
-        raise ConfigError(f"the device {text}", file=file, line=line, allowed=wanted.upper())
+        allowed = wanted.upper()
+        raise ConfigError(f"the device {text}", file=value.file, line=value.line, allowed=allowed)
     return cast(DeviceKind, kind)
 
 
@@ -317,15 +288,15 @@ def _hint(run: BenchmarkRun) -> Hint:
 
 def _latency(run: BenchmarkRun) -> tuple[Spread | None, list[str]]:
     """Return the time of an inference, and notes about it."""
-    times = {name: run.value(name) for name in ("median", "average", "min", "max")}
     percentile = run.value("percentile")
-    if percentile is not None and percentile.number() != 50.0:
-        times["median"] = None
-    times_s = {name: value.seconds() for name, value in times.items() if value is not None}
+    is_median = percentile is None or percentile.number() == 50.0
+    names = ["median"] * is_median + ["average", "min", "max"]
+    times = {name: value for name in names if (value := run.value(name)) is not None}
+    times_s = {name: value.seconds() for name, value in times.items()}
     if not times_s:
         return None, ["no latency was reported"]
     middle = times_s.get("median", times_s.get("average"))
-    file = next(value.file for value in times.values() if value is not None)
+    file = next(iter(times.values())).file
     if middle is None:
         raise ConfigError("no median and no average latency", file=file, allowed="a whole report")
     notes = [] if "median" in times_s else ["the average stands for the median"]
@@ -401,17 +372,16 @@ def _operators(run: BenchmarkRun, name: str) -> tuple[Counter, ...]:
 
 def _csv_counters(path: Path) -> Iterator[list[_Node]]:
     """Yield the operators of each request: a header, a line per operator and a line `Total`."""
-    file, columns, places, nodes = str(path), list(_COLUMNS.values()), None, list[_Node]()
-    is_empty = True
-    for number, text in enumerate(read_text(path).splitlines(), 1):
-        fields = text.strip().split(";")
+    file, columns = str(path), list(_COLUMNS.values())
+    places, nodes = list[int](), list[_Node]()
+    lines = [(number, line.strip()) for number, line in enumerate(read_text(path).splitlines(), 1)]
+    lines = [(number, line) for number, line in lines if line]
+    for number, line in lines:
+        fields = line.split(";")
         if len(fields) > len(columns) and not fields[-1]:  # the program in C++ ends a line with a separator
             fields.pop()
-        if not text.strip():
-            continue
-        if places is None:
-            is_empty = False
-            header = [name.strip() for name in text.strip().removesuffix(";").split(";")]
+        if not places:
+            header = [name.strip() for name in line.removesuffix(";").split(";")]
             places = places_of(header, columns, file, number, further=False)
             continue
         if len(fields) < len(columns):
@@ -421,19 +391,17 @@ def _csv_counters(path: Path) -> Iterator[list[_Node]]:
         fields = [part.strip() for part in (";".join(fields[: spare + 1]), *fields[spare + 1 :])]
         if fields[places[0]] == "Total" and not fields[places[1]]:
             yield nodes
-            places, nodes = None, []
+            places, nodes = [], []
             continue
-        values = dict(zip(_COLUMNS, (fields[place] for place in places), strict=True))
-        values["status"] = values["status"].removeprefix("Status.")
-        for name, column in _COLUMNS.items():
-            if column.value(values[name]) is None:
-                key, found = f"{shown(values['name'])} {column.name}", shown(values[name])
-                raise ConfigError(found, file=file, line=number, key=key, allowed=column.allowed)
+        values = {
+            name: value_of(column, fields[place].removeprefix("Status."), file, number)
+            for (name, column), place in zip(_COLUMNS.items(), places, strict=True)
+        }
         nodes.append(_Node.model_validate(values))
-    if places is not None:
+    if places:
         found = "a file that ends before its `Total`"
         raise ConfigError(found, file=file, line=number, allowed="a whole file, as benchmark_app leaves it")
-    if is_empty:
+    if not lines:
         columns_named = ";".join(column.name for column in columns)
         raise ConfigError("an empty file", file=file, line=1, allowed=f"the columns {columns_named}")
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from npusim.config.reading import read_yaml
-from npusim.errors import ConfigError, UnknownNameError
+from npusim.errors import ConfigError, UnknownNameError, nearest
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.locate import resource
 from npusim.ops import DType, Role, Storage
@@ -43,6 +43,18 @@ class Microbenchmark:
     build: Build
     int8: bool = False
     granule: int = 1
+
+    def problem(self, sizes: Sizes) -> tuple[str, str, str | None] | None:
+        """Return what is wrong with sizes, what is allowed and what was meant; None where they fit."""
+        known = ", ".join(self.sizes) or "none"
+        for name, size in sizes.items():
+            if name not in self.sizes:
+                return f"the unknown dimension `{name}`", known, nearest(name, self.sizes)
+            if size < 1 or size % self.granule:
+                allowed = "at least 1" if self.granule == 1 else f"a multiple of {self.granule}"
+                return f"{name} `{size}`", allowed, None
+        missing = [name for name in self.sizes if name not in sizes]
+        return (f"no {', '.join(missing)}", known, None) if missing else None
 
 
 def _declared(benchmark: Mapping[str, Any]) -> Microbenchmark:
@@ -204,9 +216,9 @@ def benchmark_graph(
     Raises
     ------
     UnknownNameError
-        When there is no such operator or size.
+        When there is no such operator.
     ConfigError
-        When a size is missing, or the operator does not exist in the format.
+        When a size is unknown or missing, or the operator does not exist in the format.
 
     Examples
     --------
@@ -215,16 +227,9 @@ def benchmark_graph(
     """
     kind = _kind(operator)
     place = f"benchmark {operator}"
-    for name in sizes:
-        if name not in kind.sizes:
-            raise UnknownNameError(f"size of {place}", name, kind.sizes)
-    missing = [name for name in kind.sizes if name not in sizes]
-    if missing:
-        raise ConfigError(f"no size {', '.join(missing)}", file=place, allowed=", ".join(kind.sizes))
-    for name, size in sizes.items():
-        if size < 1 or size % kind.granule:
-            allowed = "at least 1" if kind.granule == 1 else f"a multiple of {kind.granule}"
-            raise ConfigError(f"`{size}`", file=place, key=name, allowed=allowed)
+    if problem := kind.problem(sizes):
+        found, allowed, meant = problem
+        raise ConfigError(found, file=place, allowed=allowed, suggestion=meant)
     if not dtype.is_float and not (kind.int8 and dtype is DType.INT8):
         allowed = "fp32, fp16, bf16" + (", int8" if kind.int8 else "")
         raise ConfigError(f"`{dtype.value}`", file=place, key="dtype", allowed=allowed)

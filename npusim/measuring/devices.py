@@ -28,8 +28,6 @@ _REMEDIES = {
     "GPU": "install Intel's GPU driver with its OpenCL runtime",
 }
 
-PRECISIONS = ("f32", "bf16", "f16")
-"""Formats of floating point, as OpenVINO writes them."""
 
 _TILES, _THREADS = "NPU_TILES", "INFERENCE_NUM_THREADS"
 

@@ -11,7 +11,7 @@ from collections import Counter as Occurrences
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import NormalDist
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
@@ -411,18 +411,17 @@ def merge(measurements: Sequence[Measurement], files: Sequence[str | Path] | Non
         raise NpusimError("no measurements to merge; give at least one file")
     if len(measurements) == 1:
         return measurements[0]
-    _refuse_other_chips(measurements, files or [f"number {i + 1}" for i in range(len(measurements))])
+    names = files or [f"number {number}" for number in range(1, len(measurements) + 1)]
+    for measurement, file in zip(measurements, names, strict=True):
+        _refuse_other_chip(measurement.device, file, measurements[0].device, names[0])
     device, warnings = _common_device([measurement.device for measurement in measurements])
+    precisions = [sorted({row.precision for row in one.rows if row.precision}) for one in measurements]
+    warnings += _differences("precision of floating point", [", ".join(p) or None for p in precisions])
     own_warnings = [text for measurement in measurements for text in measurement.warnings]
-    precisions: list[str | None] = []
-    for measurement in measurements:
-        names = sorted({row.precision for row in measurement.rows if row.precision})
-        precisions.append(", ".join(names) or None)
-    warnings += _differences("precision of floating point", precisions)
-    tools, dates = [m.tool for m in measurements], {m.date for m in measurements}
+    tools, dates = {m.tool for m in measurements}, {m.date for m in measurements}
     return Measurement(
         npusim=npusim.__version__,
-        tool=tools[0] if len(set(tools)) == 1 else "npusim",
+        tool=tools.pop() if len(tools) == 1 else "npusim",
         date=dates.pop() if len(dates) == 1 else None,
         complete=all(measurement.complete for measurement in measurements),
         device=device,
@@ -431,43 +430,39 @@ def merge(measurements: Sequence[Measurement], files: Sequence[str | Path] | Non
     )
 
 
-def _refuse_other_chips(measurements: Sequence[Measurement], files: Sequence[str | Path]) -> None:
-    first = measurements[0].device
-    for measurement, file in zip(measurements[1:], files[1:], strict=True):
-        other = measurement.device
-        if (other.kind, other.name) != (first.kind, first.name):
-            names = (first.name, other.name)
-            raise NpusimError(
-                "measurements of different devices cannot be merged: "
-                f"{files[0]} is of {first.kind} {shown(first.name)}, "
-                f"{file} of {other.kind} {shown(other.name)}; "
-                "calibrate with the files of one device at a time"
-                + ("; --platform NAME names the chip of an import" if UNKNOWN_CHIP in names else "")
-            )
+def _refuse_other_chip(device: Device, file: str | Path, first: Device, first_file: str | Path) -> None:
+    if (device.kind, device.name) != (first.kind, first.name):
+        named = "; --platform NAME names the chip of an import"
+        raise NpusimError(
+            "measurements of different devices cannot be merged: "
+            f"{first_file} is of {first.kind} {shown(first.name)}, {file} of {device.kind} "
+            f"{shown(device.name)}; calibrate with the files of one device at a time"
+            + (named if UNKNOWN_CHIP in (first.name, device.name) else "")
+        )
 
 
 def _common_device(devices: Sequence[Device]) -> tuple[Device, list[str]]:
-    """Return the fields that all devices share, and warnings about the others."""
-    warnings: list[str] = []
-    agreed: dict[str, object] = {}
-    for field in Device.model_fields:
-        values = [getattr(device, field) for device in devices]
-        if all(value == values[0] for value in values):
-            agreed[field] = values[0]
-        elif field == "settings":
-            names = dict.fromkeys(name for value in values for name in value)
-            settings = {name: [value.get(name) for value in values] for name in names}
-            agreed[field] = {name: texts[0] for name, texts in settings.items() if len(set(texts)) == 1}
-            warnings += [text for name, texts in settings.items() for text in _differences(name, texts)]
-        else:
-            warnings += _differences(field, [None if value is None else str(value) for value in values])
-    return Device.model_validate(agreed), warnings
+    """Return the fields and settings that all devices share, and warnings about the others."""
+    texts: list[str] = []
+
+    def agreed(values: list[dict[str, Any]]) -> dict[str, Any]:
+        shared = {}
+        for name in dict.fromkeys(name for value in values for name in value):
+            of_devices = [value.get(name) for value in values]
+            if all(value == of_devices[0] for value in of_devices):
+                shared[name] = of_devices[0]
+            else:
+                texts.extend(_differences(name, of_devices))
+        return shared
+
+    fields = agreed([device.model_dump(exclude={"settings"}) for device in devices])
+    return Device(**fields, settings=agreed([device.settings for device in devices])), texts
 
 
-def _differences(what: str, values: Sequence[str | None]) -> list[str]:
-    if len(set(values)) == 1:
+def _differences(what: str, values: Sequence[object]) -> list[str]:
+    if all(value == values[0] for value in values):
         return []
-    listed = dict.fromkeys("not told" if value is None else value for value in values)
+    listed = dict.fromkeys("not told" if value is None else str(value) for value in values)
     return [f"the merged measurements differ in {what}: {' and '.join(listed)}"]
 
 

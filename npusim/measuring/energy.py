@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.config.reading import read_yaml
-from npusim.config.tables import Number, csv_records
+from npusim.config.tables import Number, csv_records, value_of
 from npusim.errors import ConfigError, NpusimError, shown
 from npusim.files import read_text
 from npusim.locate import resource
@@ -67,43 +67,13 @@ def find_meter(kind: str, root: Path = Path("/")) -> tuple[Meter | None, str]:
     A CPU's energy is RAPL's domain package-0, a GPU's its domain uncore. An NPU's comes from Intel's
     telemetry (PMT). `configs/telemetry/intel-pmt.yaml` says where counters stand.
     """
-    if kind == "npu":
-        return _pmt_meter(root)
-    domain = _COUNTERS["rapl"]["domains"][kind]
-    folders = (root / "sys" / "class" / "powercap").glob("intel-rapl:*")
-
-    def opened(folder: Path) -> Meter:
-        counts = int((folder / "max_energy_range_uj").read_text()) + 1
-        step = float(_COUNTERS["rapl"]["joules_per_count"])
-        return Meter("intel-rapl", lambda: int((folder / "energy_uj").read_text()), counts, step)
-
-    own = [folder for folder in folders if _text(folder / "name") == domain]
-    return _first_meter(own, opened, f"RAPL's counter of the energy of {domain}")
-
-
-def _pmt_meter(root: Path) -> tuple[Meter | None, str]:
-    bits = int(_COUNTERS["pmt"]["counter_bits"])
-    offsets = {int(guid, 16): int(first, 16) for guid, first in _COUNTERS["pmt"]["energy_offset"].items()}
-
-    def opened(folder: Path) -> Meter | None:
-        guid = int((folder / "guid").read_text(), 16)
-        if guid not in offsets:
-            return None
-        read = partial(_page_counter, folder / "telem", offsets[guid], bits // 8)
-        return Meter("intel-pmt", read, 1 << bits, float(_COUNTERS["pmt"]["joules_per_count"]))
-
-    folders = (root / "sys" / "class" / "intel_pmt").glob("telem*")
-    return _first_meter(folders, opened, "PMT telemetry of the NPU's energy")
-
-
-def _first_meter(
-    folders: Iterable[Path], opened: Callable[[Path], Meter | None], counter: str
-) -> tuple[Meter | None, str]:
-    """Return the first meter that can be read, or None and the reason."""
+    domain = _COUNTERS["rapl"]["domains"].get(kind)
+    counter = f"RAPL's counter of the energy of {domain}" if domain else "PMT telemetry of the NPU's energy"
+    folders = "powercap/intel-rapl:*" if domain else "intel_pmt/telem*"
     reason = ""
-    for folder in sorted(folders):
+    for folder in sorted((root / "sys" / "class").glob(folders)):
         try:
-            meter = opened(folder)
+            meter = _rapl_meter(folder, domain) if domain else _pmt_meter(folder)
             if meter is not None:
                 meter.read()
                 return meter, ""
@@ -114,10 +84,22 @@ def _first_meter(
     return None, reason
 
 
-def _text(file: Path) -> str:
-    with suppress(OSError):
-        return file.read_text().strip()
-    return ""
+def _rapl_meter(folder: Path, domain: str) -> Meter | None:
+    if (folder / "name").read_text().strip() != domain:
+        return None
+    counts = int((folder / "max_energy_range_uj").read_text()) + 1
+    step_j = float(_COUNTERS["rapl"]["joules_per_count"])
+    return Meter("intel-rapl", lambda: int((folder / "energy_uj").read_text()), counts, step_j)
+
+
+def _pmt_meter(folder: Path) -> Meter | None:
+    pmt = _COUNTERS["pmt"]
+    bits, offsets = int(pmt["counter_bits"]), {int(guid, 16): at for guid, at in pmt["energy_offset"].items()}
+    offset = offsets.get(int((folder / "guid").read_text(), 16))
+    if offset is None:
+        return None
+    read = partial(_page_counter, folder / "telem", int(offset, 16), bits // 8)
+    return Meter("intel-pmt", read, 1 << bits, float(pmt["joules_per_count"]))
 
 
 def _page_counter(page: Path, offset: int, size: int) -> int:
@@ -226,11 +208,7 @@ def read_power_log(path: str | Path, kind: str) -> PowerLog:
         if moments[-1] < moments[max(0, len(moments) - 2)]:
             found, allowed = f"{moments[-1]} after {moments[-2]}", "readings in the order of time"
             raise ConfigError(found, file=file, line=line, key="Time", allowed=allowed)
-        power = column.value(record[place].replace(",", "."))
-        if power is None:
-            found = shown(record[place]) if record[place] else "nothing"
-            raise ConfigError(found, file=file, line=line, key=column.name, allowed=column.allowed)
-        power_w.append(power * watts)
+        power_w.append(float(value_of(column, record[place].replace(",", "."), file, line)) * watts)
     if len(power_w) < 2:
         raise ConfigError(f"{len(power_w)} readings", file=file, line=line, allowed="at least two")
     if not any(power_w):

@@ -157,15 +157,7 @@ def _imported(ref: ModelFile, floats: DType | None, files: Sources) -> Graph:
 _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:~|\.{1,2})?[/\\](?:[^\s'\"`:;,/\\]+[/\\])+")
 _YAML = (".yaml", ".yml")
 _PLACES = ("Exception from", "Check ", "src/", "FrontEnd API failed")
-# Operations whose input 1 indexes input 0, with the input that holds the axis (None: an attribute).
-_INDEXING = {"Gather": 2, "GatherElements": None, "ScatterElementsUpdate": 3, "ScatterUpdate": 3}
-
 _LARGEST_INT8 = 127  # the number 1 in 8 bits
-# Operations that only move integers.
-_KEEPS_VALUES = re.compile(
-    "Broadcast|Concat|Convert|Gather|Reshape|Slice|Split|Squeeze|StridedSlice|Tile|Transpose|Unsqueeze|"
-    "VariadicSplit"
-)
 
 
 def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[Any, list[Any]]:
@@ -182,15 +174,15 @@ def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[
         Where the model cannot be built or read.
     """
     if isinstance(ref, ModelFile):
-        model = _from_file(core, ref, files)
+        model, graph = _from_file(core, ref, files)
         _refuse_larger_than_memory(bytes_of(port) for port in model.inputs)
-        return model, input_tensors(model)
+        return model, [_example(port, graph) for port in model.inputs]
     source = files.get(ref.name) if isinstance(ref, Given) and ref.techniques == "none" else None
-    if isinstance(source, Scenario) and is_module(source.network):
-        from npusim.frontends.pyg import convert, flattened
+    if isinstance(source, Scenario) and source.module is not None:
+        from npusim.frontends.pyg import convert
 
-        module, values = flattened(source.network, source.inputs)
-        model = convert(module, values)
+        values = source.module[1]
+        model = convert(*source.module)
         tensors = zip(model.inputs, values.values(), strict=True)
         return model, [_converted(value.numpy(), port.get_element_type()) for port, value in tensors]
     from npusim.frontends.openvino_write import model_of_graph
@@ -202,20 +194,26 @@ def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[
     return model, graph_tensors(graph, model)
 
 
-def _from_file(core: Any, ref: ModelFile, files: Sources) -> Any:
-    """Return the model of a file with fixed input shapes; shapes inside may depend on values."""
+def _from_file(core: Any, ref: ModelFile, files: Sources) -> tuple[Any, Graph | None]:
+    """Return the model of a file with fixed input shapes, and its graph.
+
+    The graph is None where sizes inside depend on values, which a device can run.
+    """
     from npusim.frontends.openvino_ir import fix_shapes
 
-    path = files.get(ref.name)
+    path, graph = files.get(ref.name), None
     if not isinstance(path, Path):
         raise ModelFileError(ref.name, "is not at hand", "name the file itself")
     try:
+        graph = graph_of_file(path, ref.shapes, None)
+    except NpusimError:
         try_model_file(path, ref.shapes)  # where the reader dies, it does so there
+    try:
         model = core.read_model(str(path))
     except RuntimeError as error:
         raise ModelFileError(ref.name, f"cannot be read as a model: {short_reason(error, [path])}") from None
     fix_shapes(model, ref.name, ref.shapes, {})
-    return model
+    return model, graph
 
 
 def with_file_names(items: Sequence[Item], files: Sources) -> tuple[list[Item], dict[str, Path | Scenario]]:
@@ -298,28 +296,18 @@ def graph_tensors(graph: Graph, model: Any, seed: int = 0) -> list[Any]:
     ]
 
 
-def input_tensors(model: Any, seed: int = 0) -> list[Any]:
-    """Return a value for each input of a model.
+def _example(port: Any, graph: Graph | None) -> Any:
+    """Return a value for an input of a model file, such as its readers in the graph allow.
 
-    Floats are uniform between 0 and 1: no denormals, which are slow on a CPU. Integers are valid indices of
-    the shortest axis that they index, or 0 where none is known.
+    Without a graph floats are uniform between 0 and 1, and integers 0, which is a valid index.
     """
-    random = np.random.default_rng(seed)
-    return [_tensor(port, random) for port in model.inputs]
-
-
-def _tensor(port: Any, random: np.random.Generator) -> Any:
-    openvino = load_openvino()
-    element, shape = port.get_element_type(), list(port.get_shape())
+    element, shape, name = port.get_element_type(), list(port.get_shape()), port.get_any_name()
+    if graph is not None and name in graph.tensors and element.bitwidth >= 8:
+        return _converted(example_value(graph, name), element)
     if element.is_real():
-        return _converted(random.random(shape, dtype=np.float32), element)
-    if element == openvino.Type.boolean:
-        return openvino.Tensor(random.random(shape) < 0.5)
-    tensor = openvino.Tensor(element, shape)
-    if element.bitwidth < 8:  # packed: bytes, whatever they mean
-        tensor.data[...] = 0
-        return tensor
-    tensor.data[...] = random.integers(0, _extent(port), shape)
+        return _converted(np.random.default_rng(0).random(shape, dtype=np.float32), element)
+    tensor = load_openvino().Tensor(element, shape)
+    tensor.data[...] = 0
     return tensor
 
 
@@ -335,32 +323,6 @@ def _converted(values: Any, element: Any) -> Any:
     if element.is_integral_number() and values.dtype.kind == "f":
         values = np.rint(values * _LARGEST_INT8)
     return openvino.Tensor(np.ascontiguousarray(values, dtype=element.to_dtype()))
-
-
-def _extent(port: Any) -> int:
-    """Return the length of the shortest axis that a port's integers index; 1 where none is known."""
-    lengths, remaining, seen = [], [port], set()
-    while remaining:
-        for target in remaining.pop().get_target_inputs():
-            node, at = target.get_node(), target.get_index()
-            kind = node.get_type_name()
-            if kind in _INDEXING and at == 1:
-                lengths.append(_indexed_length(node, _INDEXING[kind]))
-            elif _KEEPS_VALUES.fullmatch(kind) and at == 0 and node.get_friendly_name() not in seen:
-                seen.add(node.get_friendly_name())
-                remaining += node.outputs()
-    return max(1, min(lengths, default=1))
-
-
-def _indexed_length(node: Any, axis_input: int | None) -> int:
-    """Return the length of the axis that a node indexes; the shortest axis where it is computed."""
-    shape = list(node.input(0).get_shape())
-    if axis_input is None:
-        return int(shape[int(node.get_attributes()["axis"])])
-    axis = node.input(axis_input).get_source_output().get_node()
-    if axis.get_type_name() != "Constant":
-        return int(min(shape, default=1))
-    return int(shape[int(np.asarray(axis.data).ravel()[0])])
 
 
 def predicted(measurement: Measurement, soc: str | Path | Soc, files: Sources | None = None) -> Measurement:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import datetime
 import gc
 import math
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from npusim.measuring.devices import (
     written,
 )
 from npusim.measuring.document import UNSTEADY_SPREAD, Counter, Device, Measurement, Row
-from npusim.measuring.energy import EnergyReading, Meter, find_meter, with_logged_energy
+from npusim.measuring.energy import EnergyReading, Measured, Meter, find_meter, with_logged_energy
 from npusim.measuring.models import (
     Sources,
     footprint_bytes,
@@ -55,8 +54,7 @@ _COUNTED_S, _LOGGED_S = 1.0, 6.0
 _LOG_LAG_S = 2.5  # wait for the log's entry about the last row (s)
 _MANY_UNSTEADY = 0.5  # share of unsteady rows that is worth a warning
 _MOST_TOGETHER = 32  # most networks of a group
-# Part of the free memory that a group may take, as its size is an estimate; bytes where that is unknown.
-_SHARE_OF_MEMORY, _DEFAULT_GROUP_BYTES = 0.25, 2.0 * 1024**3
+_SHARE_OF_MEMORY = 0.25  # part of the free memory that a group may take, as its size is an estimate
 _MOST_NAMED = 3  # rows that a warning names; it counts the others
 
 
@@ -138,10 +136,11 @@ def measure(
     """
     core = load_openvino().Core()
     setting = Setting.of(core, find_device(core, device), precision, tiles, processor_time)
-    left_out = _without_processor_time(items) if processor_time else []
-    items = [item for item in items if item.id not in left_out]
-    kept = _kept_rows(items, earlier, core, setting) if earlier else []
-    missing = [item for item in items if item.id not in {row.id for row in kept}]
+    entries, sources = with_file_names(items, files or {})
+    left_out = _without_processor_time(entries) if processor_time else []
+    order = {item.id: number for number, item in enumerate(entries) if item.id not in left_out}
+    kept = _kept_rows(entries, earlier, core, setting) if earlier else []
+    missing = [item for item in entries if item.id in order.keys() - {row.id for row in kept}]
     if earlier and not missing:
         return earlier.model_copy(update={"complete": True})
     if hwinfo is not None and not hwinfo.is_file():
@@ -150,16 +149,14 @@ def measure(
     energy_s = _LOGGED_S if hwinfo is not None else _COUNTED_S if meter else 0.0
     most = math.inf if processor_time else _background_allowed(setting.kind)
     budget = TimeBudget(budget_s, energy_s=energy_s, max_background_cores=most, processor_time=processor_time)
-    entries, sources = with_file_names(missing, files or {})
     stop, progress = stop or (lambda: False), progress or (lambda done, total, what: None)
-    runner = DeviceRunner(core, setting, budget, sources, meter, stop, progress, root, len(entries))
-
+    runner = DeviceRunner(core, setting, budget, sources, meter, stop, progress, root, len(missing))
     busy = [text for text in earlier.warnings if text.startswith("other programs")] if earlier else []
+    measured: Measured = []
 
-    def document(new: Sequence[Row], complete: bool, warnings: Sequence[str]) -> Measurement:
+    def document(complete: bool, *warnings: str) -> Measurement:
         assert runner.device is not None
-        order = {item.id: number for number, item in enumerate(with_file_names(items, files or {})[0])}
-        rows = sorted([*kept, *new], key=lambda row: order[row.id])
+        rows = sorted([*kept, *(row for row, _ in measured)], key=lambda row: order[row.id])
         return Measurement(
             npusim=__version__,
             date=datetime.date.today().isoformat(),
@@ -169,26 +166,24 @@ def measure(
             warnings=(*busy, *runner.warnings(), *noise_warnings(rows), *warnings),
         )
 
-    def save_group(measured: Sequence[tuple[Row, EnergyReading | None]]) -> None:
+    for group in runner.run(missing):
+        measured += group
         if save is not None and hwinfo is None and measured:
-            save(document([row for row, _ in measured], False, ()))
-
-    measured = runner.run(entries, save_group)
+            save(document(False))
     if hwinfo is not None:
         time.sleep(_LOG_LAG_S)
         measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
     runner.failures.update(dict.fromkeys(left_out, "left out: several inferences in flight"))
-    rows = [row for row, _ in measured]
-    if not rows or runner.device is None:
+    if not measured or runner.device is None:
         available = devices_found(core) if runner.failures and runner.device is None else ()
         raise NothingMeasuredError(setting.device, runner.failures, available)
     without_energy = [f"energy is not available: {without_folders(obstacle)}"] if obstacle else []
-    return document(rows, not stop(), without_energy)
+    return document(not stop(), *without_energy)
 
 
 def _kept_rows(items: Sequence[Item], earlier: Measurement, core: Any, setting: Setting) -> list[Row]:
     """Return the rows of an interrupted measurement; refuse those of another device or of other networks."""
-    models = {item.id: item.model for item in with_file_names(items, {})[0]}
+    models = {item.id: item.model for item in items}
     device = str(properties_of(core, setting.device).get("FULL_DEVICE_NAME", earlier.device.name)).strip()
     if earlier.device.name != device:
         raise ConfigError(f"a measurement of {shown(earlier.device.name)}", file="--resume", allowed=device)
@@ -310,16 +305,8 @@ class DeviceRunner:
     disturbed: list[str] = field(default_factory=list)  # rows with too few undisturbed turns
     _computed_in: dict[str, list[str]] = field(default_factory=dict)
 
-    def run(
-        self,
-        items: Sequence[Item],
-        save: Callable[[Sequence[tuple[Row, EnergyReading | None]]], None] = lambda _: None,
-    ) -> list[tuple[Row, EnergyReading | None]]:
-        """Measure group after group, releasing each group's networks; return rows in order.
-
-        `save` is called after each group with the rows so far.
-        """
-        measured: list[tuple[Row, EnergyReading | None]] = []
+    def run(self, items: Sequence[Item]) -> Iterator[Measured]:
+        """Measure group after group, releasing each group's networks; yield the rows of each."""
         remaining = interleaved(items)
         while remaining and not self.stop():
             group = self._compile_group(remaining)
@@ -328,19 +315,16 @@ class DeviceRunner:
                 if not run.timed.drop_disturbed(self.budget):
                     self.disturbed.append(run.item.id)
                 self._read_energy_and_counters(run)
-                row = run.row(self.setting.tiles)
-                measured += [(row, run.energy)] if row is not None else []
+            rows = [(run.row(self.setting.tiles), run.energy) for run in group]
             group.clear()
             gc.collect()
-            save(measured)
-        order = {item.id: at for at, item in enumerate(items)}
-        return sorted(measured, key=lambda pair: order[pair[0].id])
+            yield [(row, energy) for row, energy in rows if row is not None]
 
     def _compile_group(self, remaining: list[Item]) -> list[RowRun]:
         """Compile the next networks that fit into memory together, and remove them from the list."""
         group: list[RowRun] = []
         models: dict[str, LoadedModel] = {}
-        free_bytes = _group_bytes(self.root)
+        free_bytes = _SHARE_OF_MEMORY * psutil.virtual_memory().available
         while remaining and len(group) < _MOST_TOGETHER and not self.stop():
             item = remaining[0]
             self._show(f"compiling {item.id}")
@@ -482,13 +466,3 @@ def _first_named(rows: list[str]) -> str:
 def _network_key(item: Item) -> str:
     """Return a key that rows of the same network share."""
     return str(item.folder or item.model.model_dump_json())
-
-
-def _group_bytes(root: Path) -> float:
-    """Return the memory that the networks of one group may take (B)."""
-    with suppress(OSError):
-        text = (root / "proc" / "meminfo").read_text()
-        available = re.search(r"^MemAvailable:\s*(\d+) kB$", text, re.M)
-        if available:
-            return _SHARE_OF_MEMORY * int(available[1]) * 1024
-    return _DEFAULT_GROUP_BYTES

@@ -93,24 +93,15 @@ class BenchmarkGrid(Section):
         if "int8" in self.dtype and not kind.int8:
             others = ", ".join(name for name, other in OPERATORS.items() if other.int8)
             refuse("`int8`", f"fp32 for {self.operator}; int8 for {others}", at="dtype")
-        entries: list[tuple[str, Iterable[str]]] = [("grid", self.grid)] if self.grid else []
-        entries += [(f"cases.{position}", case) for position, case in enumerate(self.cases)]
-        for key, names in entries:
-            unknown = [name for name in names if name not in kind.sizes]
-            if unknown:
-                dimensions = ", ".join(kind.sizes) or "none"
-                meant = nearest(unknown[0], kind.sizes)
-                refuse(f"the unknown dimension `{unknown[0]}`", dimensions, meant, at=key)
-            missing = [name for name in kind.sizes if name not in names]
-            if missing:
-                refuse(f"no {', '.join(missing)}", ", ".join(kind.sizes), at=key)
-        listed = [(f"grid.{name}.{i}", n) for name, sizes in self.grid.items() for i, n in enumerate(sizes)]
-        listed += [(f"cases.{i}.{name}", n) for i, case in enumerate(self.cases) for name, n in case.items()]
-        for key, size in listed:
-            if size % kind.granule:
-                refuse(f"`{size}`", f"a multiple of {kind.granule} for {self.operator}", at=key)
-        if kind.sizes and not entries:
+        if kind.sizes and not self.grid and not self.cases:
             refuse("no sizes", f"`grid` or `cases` with {', '.join(kind.sizes)}")
+        longest = max(map(len, self.grid.values()), default=0)
+        # Some combinations that have every value of the grid.
+        values = [{name: n[i % len(n)] for name, n in self.grid.items()} for i in range(longest)]
+        places = ["grid"] * len(values) + [f"cases.{position}" for position in range(len(self.cases))]
+        for at, sizes in zip(places, [*values, *self.cases], strict=True):
+            if problem := kind.problem(sizes):
+                refuse(*problem, at=at)
         for item in self.items() if self.operator in AGGREGATIONS else ():
             try:
                 graph_of(item.model)
@@ -191,12 +182,8 @@ class MeasurementSuite(Section):
 
     @model_validator(mode="after")
     def _rows_are_countable_and_differ(self) -> MeasurementSuite:
-        families: dict[str, BenchmarkGrid | Networks] = {
-            f"benchmarks.{i}": grid for i, grid in enumerate(self.benchmarks)
-        }
-        families |= {f"networks.{i}": networks for i, networks in enumerate(self.networks)}
         seen: dict[str, bool] = {}
-        for key, family in families.items():
+        for key, family in self._families():
             for item in family.items():
                 if len(seen) == _MOST:
                     refuse(f"more than {_MOST:,} rows", f"up to {_MOST:,}", at=key)
@@ -212,8 +199,11 @@ class MeasurementSuite(Section):
     @cached_property
     def items(self) -> tuple[Item, ...]:
         """The rows, in the order in which the file has them."""
-        of_benchmarks = [item for grid in self.benchmarks for item in grid.items()]
-        return (*of_benchmarks, *(item for networks in self.networks for item in networks.items()))
+        return tuple(item for _, family in self._families() for item in family.items())
+
+    def _families(self) -> Iterator[tuple[str, BenchmarkGrid | Networks]]:
+        yield from ((f"benchmarks.{i}", grid) for i, grid in enumerate(self.benchmarks))
+        yield from ((f"networks.{i}", networks) for i, networks in enumerate(self.networks))
 
 
 def suite_names() -> list[str]:

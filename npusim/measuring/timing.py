@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -171,12 +172,17 @@ class TimedNetwork:
 
     def throughput_per_s(self) -> float | None:
         """Return inferences per second: the median over turns; None before the first."""
-        if not self.batches:
-            return None
-        if self.requests == 1:
-            latency = self.latency()
+        latency = self.latency()
+        if latency is None or self.requests == 1:
             return 1.0 / latency.median_s if latency else None
         return float(np.median([len(b.latencies_s) / b.seconds for b in self.batches]))
+
+
+def _fed(request: Any, feed: list[Any]) -> Any:
+    """Give a request its inputs, and return it."""
+    for at, tensor in enumerate(feed):
+        request.set_input_tensor(at, tensor)
+    return request
 
 
 def _one_by_one(network: TimedNetwork) -> Callable[[int], Batch]:
@@ -185,9 +191,7 @@ def _one_by_one(network: TimedNetwork) -> Callable[[int], Batch]:
     OpenVINO measures the time of each: Python's own share would be half of a small network. Processor time
     includes that share, some 10 us.
     """
-    request = network.compiled.create_infer_request()
-    for at, tensor in enumerate(network.feed):
-        request.set_input_tensor(at, tensor)
+    request = _fed(network.compiled.create_infer_request(), network.feed)
 
     def run(count: int) -> Batch:
         latencies = []
@@ -206,8 +210,7 @@ def _in_flight(network: TimedNetwork) -> Callable[[int], Batch]:
     """Return a function that keeps all requests in flight."""
     queue = load_openvino().AsyncInferQueue(network.compiled, network.requests)
     for request in queue:
-        for at, tensor in enumerate(network.feed):
-            request.set_input_tensor(at, tensor)
+        _fed(request, network.feed)
     latencies: list[float] = []
     queue.set_callback(lambda request, _: latencies.append(request.latency * 1e-3))
 
@@ -249,9 +252,7 @@ def profile_operators(
     means : bool
         Whether the profiler shows the mean over all runs (CPU), or the last run.
     """
-    request = compiled.create_infer_request()
-    for at, tensor in enumerate(feed):
-        request.set_input_tensor(at, tensor)
+    request = _fed(compiled.create_infer_request(), feed)
     batch = -(-runs // _BATCHES) if means else 1
     readings: list[tuple[int, Mapping[str, float]]] = []
     done = 0
@@ -280,10 +281,11 @@ def profile_operators(
 
 def times_from_last(readings: Readings) -> dict[str, float]:
     """Return each operator's median time (s) where the profiler shows the last run, without the first run."""
-    names = dict.fromkeys(name for _, shown in readings[1:] for name in shown)
-    return {
-        name: float(np.median([shown[name] for _, shown in readings[1:] if name in shown])) for name in names
-    }
+    times_s = defaultdict[str, list[float]](list)
+    for _, shown in readings[1:]:
+        for name, time_s in shown.items():
+            times_s[name].append(time_s)
+    return {name: float(np.median(values)) for name, values in times_s.items()}
 
 
 def times_from_means(readings: Readings) -> dict[str, float]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 import npusim
 from npusim.arch import Npu, load_soc, soc_names
-from npusim.config.reading import ParsedFile, read_json
-from npusim.config.tables import Choice, MaybeNumber, Number, Table, Text, Word, read_table
+from npusim.config.loading import as_model
+from npusim.config.reading import read_json
+from npusim.config.tables import Choice, MaybeNumber, Number, Text, Word, read_table
 from npusim.documents import Document, Part
 from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError, nearest, shown
 from npusim.measuring.document import (
@@ -30,26 +33,37 @@ from npusim.measuring.document import (
 )
 
 _US = 1e-6
-_MOST = 1e16  # largest time or clock of a trace, in its units; times may be Unix time
 _MHZ = 1e6
+_MOST = 1e16  # largest time or clock of a trace, in its units; times may be Unix time
 LAYER, LAUNCH = "Layer", "Launch"
 """Categories of layers, and of npusim's calls of the runtime."""
 ENGINES: Mapping[str, str] = {"DPU": "DPU", "SW": "Shave", "Shave": "Shave", "DMA": "DMA", "M2I": "M2I"}
 """Engines by the category of their tasks; for vector processors it depends on the driver: SW or Shave."""
-_REMEDY = "a profiling.json (NPU_PRINT_PROFILING=JSON) or a trace of `npusim estimate --trace`"
+_EVENT = re.compile(r"(traceEvents\.(\d+))(.*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class _OfTrace(BaseModel):
+    """A part of a trace, of which npusim reads some keys."""
+
+    model_config = ConfigDict(
+        frozen=True, allow_inf_nan=False, populate_by_name=True, coerce_numbers_to_str=True
+    )
+
+
+_Seconds = AfterValidator(lambda us: _US * us)
+
+
+class Event(_OfTrace):
     """A task or layer of a trace; times in s."""
 
-    number: int  # index in `traceEvents`, from 0
-    name: str
-    category: str  # DPU, SW, Shave, DMA, M2I or Layer; npusim's traces have more
-    start_s: float
-    duration_s: float
-    process: str = ""  # the tile of a task
-    args: Mapping[str, Any] = field(default_factory=dict)
+    name: str = Field(min_length=1)
+    category: str = Field("", alias="cat")
+    """DPU, SW, Shave, DMA, M2I or Layer; npusim's traces have more."""
+    start_s: Annotated[float, Field(alias="ts", ge=-_MOST, le=_MOST), _Seconds]
+    duration_s: Annotated[float, Field(alias="dur", ge=0.0, le=_MOST), _Seconds]
+    process: str = Field("", alias="pid")
+    """The tile of a task."""
+    args: dict[str, Any] = {}
 
     @property
     def end_s(self) -> float:
@@ -61,17 +75,54 @@ class Event:
         """Type of a layer, where known."""
         return str(self.args.get("Layer type", ""))
 
+    def with_(self, **fields: Any) -> Event:
+        """Return the event with other fields."""
+        return self.model_copy(update=fields)
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """A Chrome trace."""
 
-    file: str
-    events: tuple[Event, ...]  # events with a duration, in the order of the file
-    statistics: Mapping[str, float]  # the profiler's block `taskStatistics`, in us
-    clock_hz: float | None  # clock of the DPU, where known
-    simulated: bool  # whether npusim wrote it
-    title: str = ""  # network, machine and techniques, where known
+def _without_duration(event: Any) -> Any:
+    """Return None in the place of marks, counters and names of tracks."""
+    return None if isinstance(event, dict) and event.get("ph") != "X" else event
+
+
+class _Workpoint(_OfTrace):
+    freq: Annotated[float, Field(ge=0.0, le=_MOST)] = 0.0
+
+
+class Trace(_OfTrace):
+    """A Chrome trace, as the NPU's profiler or npusim wrote it."""
+
+    file: str = ""
+    listed: list[Annotated[Event | None, BeforeValidator(_without_duration)]] = Field(alias="traceEvents")
+    """Events in the order of the file; None without a duration."""
+    statistics: dict[str, Annotated[float, Field(ge=-_MOST, le=_MOST)]] = Field({}, alias="taskStatistics")
+    """The profiler's own sums (us)."""
+    workpoint: _Workpoint = _Workpoint()
+    other: dict[str, Any] = Field({}, alias="otherData")
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The events with a duration."""
+        return tuple(event for event in self.listed if event is not None)
+
+    @property
+    def clock_hz(self) -> float | None:
+        """Clock of the DPU, where known."""
+        return _MHZ * self.workpoint.freq or None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether npusim wrote it."""
+        return bool(self.other.get("simulated") == "npusim")
+
+    @property
+    def title(self) -> str:
+        """Network, machine and techniques, where known."""
+        workload, soc, techniques = (
+            str(self.other.get(key, "")) for key in ("workload", "soc", "techniques")
+        )
+        title = f"{workload} on {soc}" if workload and soc else workload
+        return f"{title} with {techniques}" if title and techniques not in ("", "none") else title
 
 
 def read_trace(path: Path) -> Trace:
@@ -85,69 +136,20 @@ def read_trace(path: Path) -> Trace:
         Where it is cut off or no trace; it names the event by its number, from 0.
     """
     document = read_json(path)
-    data = document.data if isinstance(document.data, dict) else {"traceEvents": document.data}
-    listed = data.get("traceEvents")
-    if not isinstance(listed, list):
-        raise ConfigError("no list `traceEvents`", file=document.name, allowed=_REMEDY)
-    other = _block(data, "otherData", document)
-    statistics = _block(data, "taskStatistics", document)
-    clock_mhz = _block(data, "workpoint", document).get("freq")
-    if clock_mhz:
-        clock_mhz = _number(clock_mhz, "workpoint.freq", document, "a clock in MHz", 0.0)
-    events = [_event(event, i, document) for i, event in enumerate(listed)]
-    workload, soc, techniques = (str(other.get(key, "")) for key in ("workload", "soc", "techniques"))
-    title = f"{workload} on {soc}" if workload and soc else workload
-    return Trace(
-        file=document.name,
-        events=tuple(event for event in events if event is not None),
-        statistics={
-            name: _number(value, f"taskStatistics.{name}", document, "a time in us")
-            for name, value in statistics.items()
-        },
-        clock_hz=_MHZ * clock_mhz if clock_mhz else None,
-        simulated=other.get("simulated") == "npusim",
-        title=f"{title} with {techniques}" if title and techniques not in ("", "none") else title,
-    )
+    if isinstance(document.data, list):
+        document = replace(document, data={"traceEvents": document.data})
+    try:
+        return as_model(document, Trace).model_copy(update={"file": document.name})
+    except ConfigError as error:
+        raise error.with_keys(lambda key: _named(key, document.data)) from None
 
 
-def _event(event: Any, number: int, document: ParsedFile) -> Event | None:
-    """Return an event; None for marks, counters and names of tracks, which have no duration."""
-    place = f"traceEvents.{number}"
-    if not isinstance(event, dict):
-        raise ConfigError(shown(event), file=document.name, key=place, allowed="an event: a mapping")
-    if event.get("ph") != "X":
-        return None
-    name = event.get("name")
-    if not isinstance(name, str) or not name:
-        raise ConfigError(shown(name), file=document.name, key=f"{place}.name", allowed="a name")
-    place += f" ({shown(name)})"
-    args = event.get("args", {})
-    if not isinstance(args, dict):
-        raise ConfigError(shown(args), file=document.name, key=f"{place}.args", allowed="a mapping")
-    return Event(
-        number=number,
-        name=name,
-        category=str(event.get("cat", "")),
-        start_s=_US * _number(event.get("ts"), f"{place}.ts", document, "a time in us"),
-        duration_s=_US * _number(event.get("dur"), f"{place}.dur", document, "a time in us", least=0.0),
-        process=str(event.get("pid", "")),
-        args=args,
-    )
-
-
-def _number(value: Any, key: str, document: ParsedFile, what: str, least: float = -math.inf) -> float:
-    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not known or value < max(least, -_MOST) or value > _MOST:
-        allowed = what + (f" of at least {least:g}" if math.isfinite(least) else "") + f", at most {_MOST:g}"
-        raise ConfigError(shown(value), file=document.name, key=key, allowed=allowed)
-    return float(value)
-
-
-def _block(data: dict[str, Any], name: str, document: ParsedFile) -> dict[str, Any]:
-    block = data.get(name, {})
-    if not isinstance(block, dict):
-        raise ConfigError(shown(block), file=document.name, key=name, allowed="a mapping")
-    return block
+def _named(key: str, data: Any) -> str:
+    """Return a key with the name of its event."""
+    match = _EVENT.fullmatch(key)
+    event = data["traceEvents"][int(match[2])] if match else None
+    name = event.get("name") if isinstance(event, dict) else None
+    return f"{match[1]} ({shown(name)}){match[3]}" if match and name else key
 
 
 _SUFFIX = re.compile(r"(\?t_\w+.*|/cluster_\d+|/_?fused.*|/convert_\w+| (read|write|copy))$")
@@ -228,11 +230,9 @@ def layers_of(events: Sequence[Event]) -> list[Event]:
     by_name: dict[str, Event] = {}
     for event in sorted(layers or tasks, key=lambda event: event.start_s):
         key = event.name if layers else _SUFFIX.sub("", event.name)
-        old = by_name.get(key)
-        if old is None:
-            by_name[key] = replace(event, name=key)
-        elif not layers:
-            by_name[key] = replace(old, duration_s=max(old.end_s, event.end_s) - old.start_s)
+        old = by_name.setdefault(key, event.with_(name=key))
+        if not layers:
+            by_name[key] = old.with_(duration_s=max(old.end_s, event.end_s) - old.start_s)
     return list(by_name.values())
 
 
@@ -242,49 +242,53 @@ def diff_traces(measured: Path, simulated: Path) -> TraceDiff:
     Layers of the same normalised name are matched first. Remaining layers are matched in order where their
     types agree.
     """
-    first, second = read_trace(measured), read_trace(simulated)
-    left, right = layers_of(first.events), layers_of(second.events)
-    for path, layers in ((measured, left), (simulated, right)):
+    traces = [read_trace(path) for path in (measured, simulated)]
+    both = [layers_of(trace.events) for trace in traces]
+    for path, layers in zip((measured, simulated), both, strict=True):
         if not layers:
             raise FileError(str(path), "has no layers and no tasks of DPU, SW or DMA")
-    pairs = _align(left, right)
-    begin_left, begin_right = left[0].start_s, right[0].start_s
-    matched_left, matched_right = {i for i, _ in pairs}, {j for _, j in pairs}
-    only_left = [layer for i, layer in enumerate(left) if i not in matched_left]
-    only_right = [layer for j, layer in enumerate(right) if j not in matched_right]
-    alone = [
-        LoneLayer(trace=trace, name=x.name, latency_s=x.duration_s, start_s=x.start_s - begin_s)
-        for trace, layers, begin_s in (("first", only_left, begin_left), ("second", only_right, begin_right))
-        for x in layers
-    ]
+    begins = [layers[0].start_s for layers in both]
+    titles = [trace.title or path.name for trace, path in zip(traces, (measured, simulated), strict=True)]
+    launches = [_launch_s(trace.events, begin_s) for trace, begin_s in zip(traces, begins, strict=True)]
+    spans = [max(x.end_s for x in layers) - begin_s for layers, begin_s in zip(both, begins, strict=True)]
+    pairs = _align(*both)
+    alone = []
+    for side, (layers, begin_s) in enumerate(zip(both, begins, strict=True)):
+        matched = {pair[side] for pair in pairs}
+        trace: Literal["first", "second"] = "second" if side else "first"
+        alone += [
+            LoneLayer(trace=trace, name=x.name, latency_s=x.duration_s, start_s=x.start_s - begin_s)
+            for i, x in enumerate(layers)
+            if i not in matched
+        ]
     return TraceDiff(
-        first=first.title or measured.name,
-        second=second.title or simulated.name,
-        measured_launch_s=_launch_s(first.events, left[0]),
-        simulated_launch_s=_launch_s(second.events, right[0]),
-        measured_s=max(x.end_s for x in left) - begin_left,
-        simulated_s=max(x.end_s for x in right) - begin_right,
+        first=titles[0],
+        second=titles[1],
+        measured_launch_s=launches[0],
+        simulated_launch_s=launches[1],
+        measured_s=spans[0],
+        simulated_s=spans[1],
         layers=[
             LayerPair(
-                measured=left[i].name,
-                simulated=right[j].name,
-                measured_s=left[i].duration_s,
-                simulated_s=right[j].duration_s,
-                measured_start_s=left[i].start_s - begin_left,
-                simulated_start_s=right[j].start_s - begin_right,
+                measured=x.name,
+                simulated=y.name,
+                measured_s=x.duration_s,
+                simulated_s=y.duration_s,
+                measured_start_s=x.start_s - begins[0],
+                simulated_start_s=y.start_s - begins[1],
             )
-            for i, j in pairs
+            for x, y in ((both[0][i], both[1][j]) for i, j in pairs)
         ],
-        only_measured=[x.name for x in only_left],
-        only_simulated=[x.name for x in only_right],
+        only_measured=[x.name for x in alone if x.trace == "first"],
+        only_simulated=[x.name for x in alone if x.trace == "second"],
         alone=sorted(alone, key=lambda x: -x.latency_s),
     )
 
 
-def _launch_s(events: Sequence[Event], first: Event) -> float:
+def _launch_s(events: Sequence[Event], begin_s: float) -> float:
     """Return the time from the first call of a runtime to the first layer."""
-    begins = [event.start_s for event in events if event.category == LAUNCH]
-    return max(0.0, first.start_s - min(begins)) if begins else 0.0
+    calls = [event.start_s for event in events if event.category == LAUNCH]
+    return max(0.0, begin_s - min(calls)) if calls else 0.0
 
 
 def _align(left: list[Event], right: list[Event]) -> list[tuple[int, int]]:
@@ -292,15 +296,14 @@ def _align(left: list[Event], right: list[Event]) -> list[tuple[int, int]]:
     at = {layer_key(layer.name): j for j, layer in reversed(list(enumerate(right)))}
     keys = [layer_key(layer.name) for layer in left]
     named = {i: at[key] for i, key in enumerate(keys) if key in at}
-    free_left = [i for i in range(len(left)) if i not in named]
     matched = set(named.values())
+    free_left = [i for i in range(len(left)) if i not in named]
     free_right = [j for j in range(len(right)) if j not in matched]
     # Layers without a namesake are matched by type, in order.
     kinds = ([left[i].type for i in free_left], [right[j].type for j in free_right])
     for a, b, size in SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks():
-        for k in range(size):
-            if left[free_left[a + k]].type:
-                named[free_left[a + k]] = free_right[b + k]
+        pairs = zip(free_left[a : a + size], free_right[b : b + size], strict=True)
+        named |= {i: j for i, j in pairs if left[i].type}
     return sorted(named.items())
 
 
@@ -313,6 +316,8 @@ _COLUMNS = (
     *(Number("throughput"), Choice("throughput_unit", ("FPS", "tok/s")), MaybeNumber(_LATENCY)),
     *map(Text, ("source", "note")),
 )
+Lines = list[tuple[int, dict[str, Any]]]
+"""Lines of a table by number, and the values of each."""
 
 
 def from_openvino_benchmarks(file: str | Path) -> list[Measurement]:
@@ -333,13 +338,16 @@ def from_openvino_benchmarks(file: str | Path) -> list[Measurement]:
         Where the file cannot be read, a column is unknown or missing, or a value is not allowed.
     """
     table = read_table(Path(file), _COLUMNS, further=False)
+    machines = (load_soc(name) for name in soc_names(variants=False))
+    devices = (device for soc in machines for device in soc.devices.values())
     sheets: dict[str, Npu] = {}
-    for name in soc_names(variants=False):
-        for device in load_soc(name).devices.values():
-            if isinstance(device, Npu):
-                sheets.setdefault(device.architecture, device)
-    platforms = dict.fromkeys(map(str, table.columns["platform"]))
-    return [_of_platform(table, platform, sheets) for platform in platforms]
+    for device in devices:
+        if isinstance(device, Npu):
+            sheets.setdefault(device.architecture, device)
+    platforms = defaultdict[str, Lines](list)
+    for line, values in table.rows():
+        platforms[values["platform"]].append((line, values))
+    return [_of_platform(lines, table.file, sheets) for lines in platforms.values()]
 
 
 def choose_platform(measurements: Sequence[Measurement], platform: str | None = None) -> Measurement:
@@ -371,22 +379,23 @@ def choose_platform(measurements: Sequence[Measurement], platform: str | None = 
     return by_name[(exact or matching)[0]]
 
 
-def _of_platform(table: Table, platform: str, sheets: Mapping[str, Npu]) -> Measurement:
-    places = [i for i, name in enumerate(table.columns["platform"]) if name == platform]
-    releases = dict.fromkeys(str(table.columns["release"][i]) for i in places)
-    units = dict.fromkeys(str(table.columns["npu"][i]) for i in places)
+def _of_platform(lines: Lines, file: str, sheets: Mapping[str, Npu]) -> Measurement:
+    first, (platform, npu) = lines[0][0], (lines[0][1][key] for key in ("platform", "npu"))
+    refused = partial(ConfigError, file=file)
+    units = dict.fromkeys(values["npu"] for _, values in lines)
     if len(units) > 1:
-        several = f"the NPUs {' and '.join(units)} of {shown(platform)}"
-        raise _refusal(table, places[0], "npu", several, "one NPU a platform")
-    architecture = next(iter(units)).lower()
+        found = f"the NPUs {' and '.join(units)} of {shown(platform)}"
+        raise refused(found, line=first, key="npu", allowed="one NPU a platform")
+    architecture = npu.lower()
     if architecture not in sheets:
         allowed = ", ".join(name.upper() for name in sorted(sheets))
-        raise _refusal(table, places[0], "npu", shown(next(iter(units))), allowed)
+        raise refused(shown(npu), line=first, key="npu", allowed=allowed)
+    releases = dict.fromkeys(values["release"] for _, values in lines)
     rows: dict[str, Row] = {}
-    for i in places:
-        for row in _rows(table, i, sheets[architecture], several=len(releases) > 1):
+    for line, values in lines:
+        for row in _rows(values, sheets[architecture], several=len(releases) > 1):
             if row.id in rows:
-                raise _refusal(table, i, None, f"{shown(row.id)} a second time", "each network once")
+                raise refused(f"{shown(row.id)} a second time", line=line, allowed="each network once")
             rows[row.id] = row
     return Measurement(
         npusim=npusim.__version__,
@@ -402,12 +411,7 @@ def _of_platform(table: Table, platform: str, sheets: Mapping[str, Npu]) -> Meas
     )
 
 
-def _refusal(table: Table, place: int, key: str | None, found: str, allowed: str) -> ConfigError:
-    return ConfigError(found, file=table.file, line=table.lines[place], key=key, allowed=allowed)
-
-
-def _rows(table: Table, place: int, npu: Npu, *, several: bool) -> list[Row]:
-    line: dict[str, Any] = {name: values[place] for name, values in table.columns.items()}
+def _rows(line: Mapping[str, Any], npu: Npu, *, several: bool) -> list[Row]:
     precision = line["precision"].removesuffix("(col)")
     name = f"{line['model']} {precision}" + (f" {line['release']}" if several else "")
     tokens = "a unit of throughput is a token" if line["throughput_unit"] == "tok/s" else ""
@@ -472,11 +476,13 @@ def from_npu_profiling(file: str | Path, *, model: str | None = None, name: str 
         tiles=len(units) or None,
         precision="f16",
         latency_s=_without_spread(span_s),
-        operators=tuple(_counter(layer) for layer in layers),
+        operators=tuple(
+            Counter(name=x.name, type=x.type, executed_as=_engines(x), latency_s=x.duration_s) for x in layers
+        ),
         note="one inference, on the device alone, with the profiler on: longer than without",
     )
     warnings: list[str] = []
-    total_s = trace.statistics.get("total duration", 0.0) * 1e-6
+    total_s = trace.statistics.get("total duration", 0.0) * _US
     if total_s > 0.0 and abs(total_s - span_s) > _MOST_APART * span_s:
         warnings.append(f"the profiler's total is {total_s:.6g} s, its events span {span_s:.6g} s")
     if model is None:
@@ -492,37 +498,28 @@ def from_npu_profiling(file: str | Path, *, model: str | None = None, name: str 
 
 def _layers(trace: Trace) -> list[Event]:
     """Return the layers by start time; refuse what is no profile of one real inference."""
+    refused = partial(ConfigError, file=trace.file)
     if trace.simulated:
-        allowed = "a profile of a real NPU"
-        raise ConfigError("a trace that npusim simulated", file=trace.file, allowed=allowed)
+        raise refused("a trace that npusim simulated", allowed="a profile of a real NPU")
     known = (*ENGINES, LAYER)
-    layers: dict[str, Event] = {}
-    for event in trace.events:
-        place = f"traceEvents.{event.number} ({shown(event.name)})"
-        if event.category not in known:
-            raise ConfigError(
-                f"the unknown category {shown(event.category)}",
-                file=trace.file,
-                key=f"{place}.cat",
-                allowed=", ".join(known),
-                suggestion=nearest(event.category, known),
-            )
-        if event.category == LAYER and event.name in layers:
-            again = f"the layer a second time (first in event {layers[event.name].number})"
-            raise ConfigError(again, file=trace.file, key=place, allowed="one inference per file")
-        if event.category == LAYER:
-            layers[event.name] = event
+    layers: dict[str, tuple[int, Event]] = {}
+    for number, event in enumerate(trace.listed):
+        if event is None:
+            continue
+        place, category = f"traceEvents.{number} ({shown(event.name)})", event.category
+        if category not in known:
+            found, meant = f"the unknown category {shown(category)}", nearest(category, known)
+            raise refused(found, key=f"{place}.cat", allowed=", ".join(known), suggestion=meant)
+        if category == LAYER and event.name in layers:
+            again = f"the layer a second time (first in event {layers[event.name][0]})"
+            raise refused(again, key=place, allowed="one inference per file")
+        if category == LAYER:
+            layers[event.name] = number, event
     if not layers:
         remedy = "a profile with layers (NPU_PRINT_PROFILING=JSON, PERF_COUNT=YES)"
-        raise ConfigError("no event of the category `Layer`", file=trace.file, allowed=remedy)
-    return sorted(layers.values(), key=lambda layer: layer.start_s)
+        raise refused("no event of the category `Layer`", allowed=remedy)
+    return sorted((layer for _, layer in layers.values()), key=lambda layer: layer.start_s)
 
 
-def _counter(layer: Event) -> Counter:
-    engines = dict.fromkeys(engine for key, engine in ENGINES.items() if f"{key} time:" in layer.args)
-    return Counter(
-        name=layer.name,
-        type=layer.type,
-        executed_as="+".join(engines),
-        latency_s=layer.duration_s,
-    )
+def _engines(layer: Event) -> str:
+    return "+".join(dict.fromkeys(engine for key, engine in ENGINES.items() if f"{key} time:" in layer.args))

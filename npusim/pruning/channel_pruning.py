@@ -283,10 +283,9 @@ def prune(
     """
     check_budget(module.plan, pruning)
     began = time.perf_counter()
-    small, x = on_training_graph(module, data)
-    pruner = _Pruner(small, inputs_of(small, x), pruning, method, seed)
-    weights, cut = pruner.run()
-    modules = _built(pruner, module, weights, True), _built(pruner, module, cut, False)
+    pruner = _Pruner(module, data, pruning, method, seed)
+    weights, cut = pruner.weights()
+    modules = pruner.built(weights, True), pruner.built(cut, False)
     kept = {i: tuple(channels.tolist()) for i, channels in pruner.kept.items()}
     return Pruned(*modules, kept, time.perf_counter() - began)
 
@@ -294,34 +293,31 @@ def prune(
 class _Pruner:
     """Chooses the channels of layer after layer, from the last, and refits the weights that read them."""
 
-    def __init__(
-        self, small: Network, inputs: list[Tensor], pruning: Pruning, method: Method, seed: int
-    ) -> None:
-        self.small, self.inputs, self.pruning = small, inputs, pruning
-        self.method, self.seed = method, seed
-        self.plan, self.last = small.plan, len(small.plan) - 1
-        self.jumping = isinstance(small, Propagation) and small.jumping
+    def __init__(self, module: Network, data: GraphData, pruning: Pruning, method: Method, seed: int) -> None:
+        self.module, self.pruning, self.method, self.seed = module, pruning, method, seed
+        self.small, x = on_training_graph(module, data)
+        self.inputs = inputs_of(self.small, x)
+        self.plan, self.last = module.plan, len(module.plan) - 1
+        self.jumping = isinstance(module, Propagation) and module.jumping
         self.kept: dict[int, Tensor] = {}
         """Input channels that stay, by layer."""
-        self.attributes: dict[int, Tensor] = {}
-        """Attributes that a branch of layer 1 reads, by branch."""
+        self.attributes: dict[tuple[int, int], Tensor] = {}
+        """Attributes that a branch of layer 1 reads, by layer and branch."""
 
-    def run(self) -> tuple[Weights, Weights]:
+    def weights(self) -> tuple[Weights, Weights]:
         """Choose the channels; return the weights on them, refitted and as they were."""
         if self.jumping:
             together = Layer(tuple(b for layer in self.plan[: self.last] for b in layer.branches), 0)
             self._choose(self.last, together)  # by the classifier, which reads all layers side by side
             for i in range(1, self.last):
-                start = sum(layer.outputs for layer in self.plan[: i - 1])
-                self.kept[i] = _within(self.kept[self.last], start, self.plan[i - 1].outputs)
+                self.kept[i] = self._of_classifier(i - 1)
         else:
             for i in range(self.last if self.pruning.scheme == "full" else 1, 0, -1):
                 self._choose(i, self.plan[i - 1])
         weights: dict[tuple[int, int], Tensor] = {}
         cut: dict[tuple[int, int], Tensor] = {}
         for i in range(self.last + 1):
-            reads = reads_of(self.small, i, self.inputs[i], self.outputs(i))
-            kept = self.kept.get(i, slice(None))
+            reads, kept = self._reads(i), self.kept.get(i, slice(None))
             new = refitted(reads, self.kept[i]) if i in self.kept else reads.weights
             weights |= {(i, b): weight for b, weight in enumerate(new)}
             cut |= {(i, b): weight[:, kept] for b, weight in enumerate(reads.weights)}
@@ -332,15 +328,22 @@ class _Pruner:
     def outputs(self, i: int) -> dict[int, Tensor]:
         """Return the outputs of each branch of a layer that stay; empty: all."""
         if self.jumping and i < self.last and self.last in self.kept:
-            start = sum(layer.outputs for layer in self.plan[:i])
-            return split(_within(self.kept[self.last], start, self.plan[i].outputs), self.plan[i])
+            return split(self._of_classifier(i), self.plan[i])
         return split(self.kept[i + 1], self.plan[i]) if i + 1 in self.kept else {}
+
+    def _of_classifier(self, i: int) -> Tensor:
+        """Return the outputs of a layer that a classifier of all layers keeps."""
+        start = sum(layer.outputs for layer in self.plan[:i])
+        return _within(self.kept[self.last], start, self.plan[i].outputs)
+
+    def _reads(self, i: int, branches: Sequence[int] | None = None) -> Reads:
+        reads: Reads = reads_of(self.small, i, self.inputs[i], self.outputs(i), branches)
+        return reads
 
     def _choose(self, i: int, before: Layer) -> None:
         quota = sum(kept_channels(b.outputs, self.pruning) for b in before.branches)
         quota = quota if not before.average else kept_channels(before.outputs, self.pruning)
-        reads = reads_of(self.small, i, self.inputs[i], self.outputs(i))
-        scores = chosen(reads, quota, self.method, self.seed + i)
+        scores = chosen(self._reads(i), quota, self.method, self.seed + i)
         if isinstance(self.small, GAT):
             heads = len(before.branches)  # as many channels of each
             width = len(scores) // heads
@@ -354,56 +357,47 @@ class _Pruner:
     ) -> None:
         """Prune the attributes that the neighbours' branches of layer 1 read, but not below their outputs."""
         for b, branch in enumerate(self.plan[0].branches):
-            if not branch.order:
-                continue
-            reads = reads_of(self.small, 0, self.inputs[0], self.outputs(0), [b])
+            reads = self._reads(0, [b])
             keep = max(kept_channels(branch.inputs, self.pruning), reads.weights[0].shape[0])
-            if keep >= branch.inputs:
-                continue
-            scores = chosen(reads, keep, self.method, self.seed)
-            self.attributes[b] = scores.argsort(descending=True)[:keep].sort().values
-            weights[0, b] = refitted(reads, self.attributes[b])[0]
-            cut[0, b] = reads.weights[0][:, self.attributes[b]]
+            if branch.order and keep < branch.inputs:
+                scores = chosen(reads, keep, self.method, self.seed)
+                attributes = scores.argsort(descending=True)[:keep].sort().values
+                self.attributes[0, b] = attributes
+                weights[0, b] = refitted(reads, attributes)[0]
+                cut[0, b] = reads.weights[0][:, attributes]
 
+    @torch.no_grad()
+    def built(self, weights: Weights, refit: bool) -> Network:
+        """Return the pruned network with the given weights, on the whole graph.
 
-def _layers(pruner: _Pruner, weights: Weights) -> list[Layer]:
-    """Return the layers with the channels of their weights."""
-    layers = []
-    for i, layer in enumerate(pruner.plan):
-        branches = []
-        for b, branch in enumerate(layer.branches):
-            outputs, inputs = weights[i, b].shape
-            branches.append(branch.model_copy(update={"inputs": inputs, "outputs": outputs}))
-        read = len(pruner.kept[i]) if i in pruner.kept else layer.inputs
-        layers.append(Layer(tuple(branches), read, layer.average))
-    return layers
-
-
-@torch.no_grad()
-def _built(pruner: _Pruner, module: Network, weights: Weights, refit: bool) -> Network:
-    """Return the pruned network with the given weights, on the whole graph.
-
-    Score vectors of a GAT are refitted to the old scores, or cut.
-    """
-    columns = {(0, b): channels for b, channels in pruner.attributes.items()}
-    pruned = like(module, _layers(pruner, weights), module.view, columns)
-    for (i, b), weight in weights.items():
-        rows = pruner.outputs(i).get(b, slice(None))
-        branch_weights(pruned, i)[b].copy_(weight)
-        bias, old_bias = _branch_bias(pruned, i, b), _branch_bias(module, i, b)
-        if bias is not None and old_bias is not None:
-            bias.copy_(old_bias[rows])
-        if not isinstance(module, GAT):
-            continue
-        x, old_weight = pruner.inputs[i], branch_weights(module, i)[b]
-        for name in ("source", "target"):
-            vector = getattr(module.layers[i], name)[b, 0]
-            scores = vector[rows].unsqueeze(0)
-            if refit:
-                read = x[:, pruner.kept.get(i, slice(None))] @ weight.T
-                scores = fitted(read, scores, x @ (old_weight.T @ vector).unsqueeze(1))
-            getattr(pruned.layers[i], name)[b].copy_(scores)
-    return pruned
+        Score vectors of a GAT are refitted to the old scores, or cut.
+        """
+        layers = []
+        for i, layer in enumerate(self.plan):
+            sizes = (weights[i, b].shape for b in range(len(layer.branches)))
+            branches = tuple(
+                branch.model_copy(update={"inputs": inputs, "outputs": outputs})
+                for branch, (outputs, inputs) in zip(layer.branches, sizes, strict=True)
+            )
+            read = len(self.kept[i]) if i in self.kept else layer.inputs
+            layers.append(Layer(branches, read, layer.average))
+        pruned = like(self.module, layers, self.module.view, self.attributes)
+        for (i, b), weight in weights.items():
+            rows = self.outputs(i).get(b, slice(None))
+            branch_weights(pruned, i)[b].copy_(weight)
+            bias, old_bias = _branch_bias(pruned, i, b), _branch_bias(self.module, i, b)
+            if bias is not None and old_bias is not None:
+                bias.copy_(old_bias[rows])
+            if isinstance(self.module, GAT):
+                x, old_weight = self.inputs[i], branch_weights(self.module, i)[b]
+                for name in ("source", "target"):
+                    vector = getattr(self.module.layers[i], name)[b, 0]
+                    scores = vector[rows].unsqueeze(0)
+                    if refit:
+                        read_x = x[:, self.kept.get(i, slice(None))] @ weight.T
+                        scores = fitted(read_x, scores, x @ (old_weight.T @ vector).unsqueeze(1))
+                    getattr(pruned.layers[i], name)[b].copy_(scores)
+        return pruned
 
 
 def _branch_bias(module: Network, i: int, b: int) -> Tensor | None:

@@ -15,14 +15,19 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from npusim.arch import Soc
+import numpy as np
+
+from npusim.arch import Soc, load_soc
+from npusim.calibration.fits import FiguresFit, FiguresFits, FitPlan, load_plan
+from npusim.calibration.least_squares import Floats
 from npusim.config.reading import read_yaml
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import ConfigError
 from npusim.graph import Graph, GraphStructure
 from npusim.ops import CSR_INDEX_BYTES, Role, TensorKind, WorkClass
 from npusim.scenario import Scenario
-from npusim.validation.figures import Key, PathPredictor
+from npusim.studies.perturbation import moved
+from npusim.validation.figures import Key, PathPredictor, shipped_figures
 from npusim.validation.suite import suite_file
 from npusim.workloads import GnnSpec, build_gnn, load_statistics
 
@@ -127,3 +132,29 @@ def time_on(soc: str | Soc, graph: Graph, device: str) -> float:
 
 
 FIGURES = PathPredictor(predict)
+
+
+class TimesFit(FiguresFit):
+    """Fit of a device to the times of full inference (GPU) or of batches (CPU), by data set."""
+
+    def __init__(self, device: str) -> None:
+        self.machine, self.device = load_soc(SOC), device
+        figure_name = {"gpu": "full_inference_mnodes_per_s", "cpu": "batched_latency_ms"}[device]
+        rows = [row for row in shipped_figures("gcnp") if row[1]["figure"] == figure_name]
+        keys = [key for _, key in rows]
+        nodes = np.array([load_statistics(key["dataset"]).nodes for key in keys])
+        published = np.array([figure.value for figure, _ in rows])
+        measured_s = nodes / published / 1e6 if device == "gpu" else published / 1e3
+        self.graphs = [timed_network(key["dataset"], key["store"], budget_of(key)) for key in keys]
+        labels = [figure.id.removeprefix("gcnp.") for figure, _ in rows]
+        groups = [key["dataset"] for key in keys]
+        super().__init__(load_plan("gcnp", FitPlan), device, labels, measured_s, groups, ["s"] * len(rows))
+
+    def predicted(self, values: Mapping[str, float]) -> Floats:
+        """Return the times of all figures (s)."""
+        homes = {("devices", *name.split(".")): value for name, value in values.items()}
+        machine = moved(self.machine, homes)
+        return np.array([time_on(machine, graph, self.device) for graph in self.graphs])
+
+
+GCNP = FiguresFits("gcnp", TimesFit)

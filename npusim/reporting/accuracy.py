@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from rich.text import Text
-
 from npusim.gnn_models.document import AccuracyReport, StackAccuracy
 from npusim.reporting.charts import Figure, bar_figure
-from npusim.reporting.page import Column, Page, Plot, Remark, Table, document_page, fields, grouped
+from npusim.reporting.page import Page, Plot, Remark, document_page
+from npusim.reporting.tables import Column, Table, fields, grouped
 
-_WORTH_A_LOOK = 0.005  # A change of accuracy that is shown in colour: half a point
 _MEANING = "agreement: nodes with the baseline's class; difference: largest of a score"
 
 
@@ -64,23 +62,15 @@ def _of_seeds(result: StackAccuracy) -> str:
     return f"{min(accuracies):.1f}-{max(accuracies):.1f}" if len(accuracies) > 1 else ""
 
 
-def _points(result: StackAccuracy) -> Text:
-    points = round(100 * result.change, 1)
-    style = "" if abs(result.change) < _WORTH_A_LOOK else "green" if result.change > 0 else "red"
-    return Text(f"{points:+.1f}" if points else "0.0", style=style)
-
-
 def _difference(result: StackAccuracy) -> str:
     largest = result.largest_difference
-    if largest is None:
-        return "not finite"
-    return "0" if largest == 0 else f"{largest:.1e}" if largest < 0.01 else f"{largest:.2f}"
+    return "not finite" if largest is None else f"{largest:.2g}"
 
 
 _COLUMNS = (
     *fields("techniques: techniques, numbers, accuracy"),
     Column("", "of the seeds", _of_seeds, words=False),
-    Column("", "points", _points, words=False),
+    Column("change", "points", text=lambda change: f"{100 * change:+.1f}"),
     Column("agreement", text=share),
     Column("", "difference", _difference, words=False),
 )
@@ -92,7 +82,4 @@ def _bars(report: AccuracyReport) -> Figure:
         workload: {f"{r.techniques}, {r.numbers}": 100.0 * r.accuracy for r in results}
         for workload, results in grouped(report.results, lambda result: result.workload).items()
     }
-    axis, height = {"title": "accuracy (%)", "range": [0, 100]}, 160 + 28 * len(report.results)
-    figure = bar_figure(series, axis, "%", height=height)
-    figure.for_each_trace(lambda trace: trace.update(text=[f"{value:.1f} %" for value in trace.x]))
-    return figure
+    return bar_figure(series, {"title": "accuracy (%)", "range": [0, 100]}, "%")

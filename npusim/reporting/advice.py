@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from npusim.reporting.engineering import Amount, percent
-from npusim.reporting.page import FOLD, Column, Page, Remark, Table, document_page, fields, grouped
+from npusim.reporting.engineering import percent
+from npusim.reporting.page import Page, Remark, document_page
+from npusim.reporting.tables import FOLD, Column, Table, fields, grouped, marked
 from npusim.reporting.terminal import LongName, conditions
 from npusim.studies.advice import Advice, TechniqueAdvice
 from npusim.studies.agreement import Agreement
 
-_STYLES = {"gains": "green", "no gain": "dim", "instead": "dim", "refused": "dim"}
-_FIGURES = ("techniques", "latency_s", "throughput_per_s", "energy_j", "accuracy")
 _MEANING = (
     "gain: inferences a second of the stack over those without the technique; today: whether a model file "
     "can hold it."
@@ -59,21 +56,21 @@ def _stacks(result: Advice) -> Table:
     if result.with_compiler.techniques == result.today.techniques:
         del stacks["with a compiler"]
     base = result.as_it_is
-    rows: list[dict[str, Any]] = []
-    for label, variant in stacks.items():
-        if variant is not None:
-            gain = None if base is None else variant.throughput_per_s / base.throughput_per_s
-            interval = None if base is None else variant.speedup_interval
-            figures = {key: getattr(variant, key) for key in _FIGURES}
-            rows.append({"label": label, "gain": gain, "gain_interval": interval, **figures})
-    columns = (
-        Column("", "stack", lambda row: f"{row['label']}: {row['techniques']}"),
-        Column("latency_s"),
-        Column("", "inf/s", lambda row: Amount(row["throughput_per_s"])),
-        *fields("energy_j, gain: times, gain_interval, accuracy"),
+    rows = [
+        {
+            **dict(variant),
+            "stack": f"{label}: {variant.techniques}",
+            "gain": None if base is None else variant.throughput_per_s / base.throughput_per_s,
+            "gain_interval": None if base is None else variant.speedup_interval,
+        }
+        for label, variant in stacks.items()
+        if variant is not None
+    ]
+    columns = fields(
+        "stack, latency_s, throughput_per_s: rate, energy_j, gain: times, gain_interval, accuracy"
     )
-    style = {"today": "bold green"}
-    return Table(columns, rows, name="stacks", style=lambda row: style.get(row["label"], ""))
+    today = [row for row in rows if str(row["stack"]).startswith("today")]
+    return Table(columns, rows, name="stacks", style=marked(*today))
 
 
 def _techniques(result: Advice) -> Table:
@@ -82,13 +79,14 @@ def _techniques(result: Advice) -> Table:
         Column("", "in the stack", lambda one: LongName(one.stack or ""), layout=FOLD),
     )
     rows = [one for one in result.techniques if one.stack is not None]
-    return Table(columns, rows, name="gains", caption=_MEANING, style=lambda one: _STYLES[one.verdict])
+    gaining = [one for one in rows if one.verdict == "gains"]
+    return Table(columns, rows, name="gains", caption=_MEANING, style=marked(*gaining))
 
 
 def _deployments(result: Advice) -> Table:
-    columns = (
-        *fields("graph, device, techniques, all_nodes_s, memory_bytes, compile_s"),
-        *fields("compile_peak_bytes: peak, same_answers: same"),
+    columns = fields(
+        "graph, device, techniques, all_nodes_s, memory_bytes, compile_s, compile_peak_bytes: peak, "
+        "same_answers: same"
     )
     possible = [each for each in result.deployments if not each.problem]
     return Table(columns, possible, name="deployments", caption=_DEPLOYMENTS)
@@ -99,8 +97,8 @@ def _buckets(result: Advice) -> Table:
         Column("", "nodes of each bucket", lambda row: ", ".join(f"{n:,}" for n in row.capacities)),
         *fields("techniques, latency_s: mean latency, padding, compile_s, memory_bytes"),
     )
-    advised = {True: "bold green", False: ""}
-    return Table(columns, result.buckets, name="buckets", style=lambda row: advised[row.advised])
+    advised = [row for row in result.buckets if row.advised]
+    return Table(columns, result.buckets, name="buckets", style=marked(*advised))
 
 
 def _impossible(result: Advice) -> list[str]:

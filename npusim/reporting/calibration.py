@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from npusim.calibration.device_report import CalibratedRow, CalibrationReport, FittedParameter
-from npusim.reporting.charts import Figure, add_guides, add_marks, blank_figure
-from npusim.reporting.engineering import Amount, Cell, engineering
-from npusim.reporting.html import COLOURS, amount_axis
-from npusim.reporting.page import (
-    CYAN,
-    Column,
-    Lines,
-    Page,
-    Plot,
-    Remark,
-    Section,
-    Table,
-    cells_table,
-    document_page,
-    fields,
-    grouped,
-)
+from npusim.reporting.charts import Figure, add_groups, add_guides, blank_figure
+from npusim.reporting.engineering import Amount, Cell, engineering, span
+from npusim.reporting.html import amount_axis
+from npusim.reporting.page import Lines, Page, Plot, Remark, Section, document_page
+from npusim.reporting.tables import CYAN, Column, Table, cells_table, fields, grouped
 
 FITTED = ("identified", "tied", "loose")
 """Status of a number that moved."""
 _MOST_LEFT_OUT = 5
 _MOST_TIED = 3
 _PREFIXED = ("Hz", "B/s", "s", "B")  # units that take a prefix of a thousand
-_SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star")
 _STATUS = (
     "tied: fitted, but known only together with the numbers that are named. loose: fitted, for the data rule "
     "out the value before, but hardly better known. not identified: the measurement says too little, so the "
@@ -40,12 +26,21 @@ _BAND = (
     "A point on the line is predicted as measured; the band is 20 %. Rows that were fitted to are shown as "
     "the fit sees them; the table of errors has unseen rows."
 )
+_ERRORS = (
+    "|predicted / measured - 1|; unseen: predicted by fits to the other of {} folds; p90: 90 % of those err "
+    "less; in 90 %: rows inside their predicted interval"
+)
+_SPREAD = (
+    "Standard deviation of an operator's time beyond noise, on rows that the fit did not see; estimates "
+    "with the fitted SoC contain it."
+)
 
 
 def calibration_page(report: CalibrationReport, output: str | None = None) -> Page:
     """Return the page of a calibration; `output` is the name of the fitted SoC file."""
-    noise, residual = percent_text(report.noise), percent_text(report.residual)
-    left = "What is left, by size (bars: 90 % of the measurement's noise)"
+    noise, residual = _percent(report.noise), _percent(report.residual)
+    left_out = [(name, Amount(part, "", _percent(part))) for name, part in report.model_error.items()]
+    title = "What the equations leave out"
     return document_page(
         report,
         f"{report.soc}, {report.device} fitted to {report.rows_fitted} rows of {report.chip}",
@@ -53,9 +48,10 @@ def calibration_page(report: CalibrationReport, output: str | None = None) -> Pa
         [
             Plot("Predicted over measured", lambda: _scatter(report)),
             Lines([_BAND], style="dim", only="html"),
-            Plot(left, lambda: _residuals(report)),
+            Plot("What is left, by size (bars: 90 % of the measurement's noise)", lambda: _residuals(report)),
             *_numbers(report.parameters),
-            *_errors(report),
+            _errors(report),
+            cells_table(("operator", "relative"), left_out, title, caption=_SPREAD, only="html"),
         ],
         [
             *_marks(report.parameters),
@@ -71,8 +67,7 @@ def calibration_page(report: CalibrationReport, output: str | None = None) -> Pa
     )
 
 
-def percent_text(part: float) -> str:
-    """Return a part in percent, two digits."""
+def _percent(part: float) -> str:
     return f"{100 * part:.2g} %" if part < 0.995 else f"{100 * part:.0f} %"
 
 
@@ -82,17 +77,7 @@ def _value(value: float, unit: str) -> Cell:
     return Amount(value, unit, text)
 
 
-def _after(p: FittedParameter) -> Cell:
-    return _value(p.after, p.unit) if p.status in FITTED else "as before"
-
-
-def _interval(p: FittedParameter) -> str:
-    low, high = (str(_value(bound, p.unit if p.unit in _PREFIXED else "")) for bound in p.interval)
-    return f"[{low}, {high}]" + ("" if p.unit in _PREFIXED else f" {p.unit}".rstrip())
-
-
 def _around(p: FittedParameter) -> str:
-    """Return an interval relative to the value, such as `-10 +12 %`."""
     low, high = (100.0 * (bound / p.after - 1.0) for bound in p.interval)
     return f"{low:+.0f} {high:+.0f} %"
 
@@ -100,20 +85,17 @@ def _around(p: FittedParameter) -> str:
 def _numbers(parameters: Sequence[FittedParameter]) -> list[Section]:
     """Return the numbers that moved; HTML has all."""
     fitted = [p for p in parameters if p.status in FITTED]
+
     columns = (
         Column("path", "fitted", layout=CYAN),
-        Column("", "before", lambda p: _value(p.before, p.unit)),
-        Column("before_uncertainty", "uncertainty", only="html", text=percent_text),
-        Column("", "after", _after, words=False),
-        Column("", "90 % interval", _interval, "html"),
+        Column("before", "before", lambda p: _value(p.before, p.unit)),
+        Column("after", "after", lambda p: _value(p.after, p.unit)),
         Column("", "90 % interval", _around, "terminal", words=False),
-        Column("", "status", lambda p: p.status + (", at its bound" if p.at_bound else ""), "html"),
         Column("", "goes with", lambda p: ", ".join(p.tied_to), "html"),
-        Column("rows", "rows", only="html"),
     )
     none = "No number moved: the measurement determines none better than the data sheet does."
     return [
-        Table(columns, parameters, "Numbers", terminal=fitted),
+        Table(columns, parameters, "Numbers", "parameters", terminal=fitted, whole=True),
         Lines([] if fitted else [none], only="terminal"),
         Lines([_STATUS], style="dim", only="html"),
     ]
@@ -132,29 +114,16 @@ def _marks(parameters: Sequence[FittedParameter]) -> list[Remark]:
     ]
 
 
-def _errors(report: CalibrationReport) -> list[Section]:
-    """Return the errors of each family of operators, and what the equations leave out of each operator."""
+def _errors(report: CalibrationReport) -> Table:
+    """Return the errors of each family of operators."""
     columns = (
         Column("", "errors, median", lambda f: f.family + ("" if f.fitted else " (not fitted)")),
         Column("rows"),
-        *fields("before_median: before, after_median: after", text=percent_text),
-        *fields("held_out_median: unseen, held_out_p90: p90, noise_median: noise", text=percent_text),
+        *fields("before_median: before, after_median: after", text=_percent),
+        *fields("held_out_median: unseen, held_out_p90: p90, noise_median: noise", text=_percent),
         Column("", "in 90 %", lambda f: "" if f.inside is None else f"{f.inside} of {f.rows}", words=False),
     )
-    meaning = (
-        f"|predicted / measured - 1|; unseen: predicted by fits to the other of {report.folds} folds; p90: "
-        "90 % of those err less; in 90 %: rows inside their predicted interval"
-    )
-    spread = (
-        "Standard deviation of an operator's time beyond noise, on rows that the fit did not see; estimates "
-        "with the fitted SoC contain it."
-    )
-    left_out = [(name, Amount(part, "", percent_text(part))) for name, part in report.model_error.items()]
-    title = "What the equations leave out"
-    return [
-        Table(columns, report.families, "Errors", caption=meaning),
-        cells_table(("operator", "relative"), left_out, title, caption=spread, only="html"),
-    ]
+    return Table(columns, report.families, "Errors", caption=_ERRORS.format(report.folds))
 
 
 def _notes(report: CalibrationReport) -> list[str]:
@@ -169,67 +138,37 @@ def _notes(report: CalibrationReport) -> list[str]:
 
 
 def _story(row: CalibratedRow) -> str:
+    times = {"measured": row.measured_s, "before": row.before_s, "after": row.after_s}
+    times |= {"unseen": row.held_out_s} if row.fitted else {}
     lines = [
-        f"<b>{escape(row.id)}</b>",
-        escape(row.what),
-        f"hint {row.hint}, {row.requests} in flight; {row.figure}",
-        f"measured {engineering(row.measured_s, 's')}, noise {percent_text(row.noise)}",
-        f"before {engineering(row.before_s, 's')}, after {engineering(row.after_s, 's')}",
-        f"unseen {engineering(row.held_out_s, 's')}" if row.fitted else "not fitted",
+        f"<b>{escape(row.id)}</b> {escape(row.what)}",
+        f"hint {row.hint}, {row.requests} in flight; {row.figure}; noise {_percent(row.noise)}",
+        *(f"{name} {engineering(seconds, 's')}" for name, seconds in times.items()),
+        f"90 % interval {span(row.interval_s)}" if row.interval_s else "",
     ]
-    if row.interval_s is not None:
-        low, high = (engineering(bound, "s") for bound in row.interval_s)
-        lines.append(f"90 % interval {low} to {high}")
-    return "<br>".join(lines)
-
-
-def _traces(report: CalibrationReport) -> Iterator[tuple[str, list[CalibratedRow], dict[str, Any]]]:
-    """Yield name, rows and marker of each family of operators."""
-    for number, (name, rows) in enumerate(grouped(report.rows, lambda row: row.family).items()):
-        symbol = _SYMBOLS[number // len(COLOURS) % len(_SYMBOLS)]
-        marker = {"size": 8, "color": COLOURS[number % len(COLOURS)], "symbol": symbol, "opacity": 0.8}
-        yield name, rows, marker
+    return "<br>".join(filter(None, lines))
 
 
 def _scatter(report: CalibrationReport) -> Figure:
-    """Return predicted over measured times: hollow before, full after."""
-    figure = blank_figure(
-        xaxis=amount_axis("measured", "s", log=True),
-        yaxis=amount_axis("predicted", "s", log=True),
-        height=640,
-    )
-    for name, rows, marker in _traces(report):
-        hollow = {**marker, "symbol": f"{marker['symbol']}-open"}
-        before = {"visible": "legendonly", "showlegend": False, "legendgroup": name}
-        add_marks(
-            figure, f"{name}, before", rows, lambda r: (r.measured_s, r.before_s), hollow, _story, **before
-        )
-        add_marks(figure, name, rows, lambda r: (r.measured_s, r.after_s), marker, _story, legendgroup=name)
-    pairs = len(figure.data) // 2
+    """Return predicted over measured times after the fit, and those before it on demand."""
+    axes = [amount_axis(name, "s", log=True) for name in ("measured", "predicted")]
+    figure = blank_figure(xaxis=axes[0], yaxis=axes[1], height=640)
+    after = grouped(report.rows, lambda row: row.family)
+    before = {f"{name}, before": rows for name, rows in after.items()}
+    add_groups(figure, after, lambda row: (row.measured_s, row.after_s), _story)
+    add_groups(figure, before, lambda row: (row.measured_s, row.before_s), _story, visible="legendonly")
     times = [row.measured_s for row in report.rows]
     add_guides(figure, (min(times) / 1.5, max(times) * 1.5), (1.2, 1.0 / 1.2))
-    guides = [True] * 3
-    shown = {
-        "after": ["legendonly", True] * pairs + guides,
-        "before": [True, "legendonly"] * pairs + guides,
-        "both": [True, True] * pairs + guides,
-    }
-    buttons = [{"label": k, "method": "restyle", "args": [{"visible": v}]} for k, v in shown.items()]
-    menu = {"type": "buttons", "direction": "right", "buttons": buttons, "x": 1.0, "y": 1.1}
-    return figure.update_layout(updatemenus=[menu])
+    return figure
 
 
 def _residuals(report: CalibrationReport) -> Figure:
     """Return the errors of rows by operator and size, unseen where the fit used them."""
     unseen = {"title": "unseen predicted / measured - 1 (%)"}
     figure = blank_figure(xaxis=amount_axis("measured", "s", log=True), yaxis=unseen, height=540)
-    for name, rows, marker in _traces(report):
-        noise = {"type": "data", "array": [164.5 * row.noise for row in rows], "thickness": 1, "width": 2}
-        add_marks(figure, name, rows, _residual, marker, _story, error_y=noise)
-    for level, dash in ((0.0, "solid"), (20.0, "dot"), (-20.0, "dot")):
-        figure.add_hline(y=level, line={"color": "#999", "dash": dash, "width": 1})
-    return figure
 
+    def place(row: CalibratedRow) -> tuple[float, float]:
+        return row.measured_s, 100.0 * (row.held_out_s / row.measured_s - 1.0)
 
-def _residual(row: CalibratedRow) -> tuple[float, float]:
-    return row.measured_s, 100.0 * (row.held_out_s / row.measured_s - 1.0)
+    add_groups(figure, grouped(report.rows, lambda row: row.family), place, _story)
+    return figure.add_hrect(-20.0, 20.0, fillcolor="#dddddd", opacity=0.3, line_width=0)

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from npusim.reporting.engineering import engineering
-from npusim.reporting.html import COLOURS, amount_axis, names_axis
+from npusim.reporting.engineering import Amount, engineering, part
+from npusim.reporting.html import COLOURS, GREY, amount_axis, names_axis
+from npusim.reporting.page import Plot
+from npusim.reporting.tables import Column, Table, grouped, summed
+from npusim.reporting.terminal import share_bar
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure as Figure
@@ -16,7 +19,7 @@ else:  # plotly is imported with the first figure
 
 Span = tuple[float, float, str, str]
 """Begin (s), length (s), track, and what the bar says when touched."""
-_ROOM = 0.12  # part of an axis in which the name of a span can stand across
+_OTHERS = "others"
 _MOST_MARKS = 1000  # marks from which the graphics card draws them
 
 
@@ -34,7 +37,6 @@ def bar_figure(
     *,
     mode: str = "group",
     colours: Mapping[str, str] | None = None,
-    hover: Callable[[str, str], str] | None = None,
     height: int = 0,
 ) -> Figure:
     """Return horizontal bars, names down the side.
@@ -47,8 +49,6 @@ def bar_figure(
         Settings of the axis of values.
     mode : {"group", "stack", "overlay"}
         How series share a name's place.
-    hover : callable, optional
-        Returns what a bar says when touched, from series and name; default: both and the amount.
     height : int
         In pixels; 0: what the bars need.
     """
@@ -65,7 +65,7 @@ def bar_figure(
             orientation="h",
             name=label,
             marker={"color": (colours or {}).get(label, COLOURS[number % len(COLOURS)])},
-            hovertext=texts if hover is None else [hover(label, name) for name in values],
+            hovertext=texts,
             hoverinfo="text",
         )
     return figure
@@ -96,6 +96,53 @@ def amount_bars(
         cliponaxis=False,
         hovertemplate="%{y}: %{text}<extra></extra>",
     )
+
+
+def parts_plot(
+    title: str,
+    heading: str,
+    rows: Mapping[str, Mapping[str, float] | float],
+    unit: str,
+    whole: float,
+    *,
+    name: str,
+    colours: Mapping[str, str] | None = None,
+    caption: str = "",
+    most: int = 0,
+) -> Plot:
+    """Return bars of named amounts and the table of their shares of a whole, both from the same rows.
+
+    Parameters
+    ----------
+    heading : str
+        Heading of the names; the terminal shows the table where details are asked for.
+    rows : mapping of str to float, or to mapping of str to float
+        An amount by name, or its parts by theirs: a bar is stacked of them.
+    whole : float
+        What shares are of.
+    name : str
+        Name of the CSV file.
+    most : int
+        Bars, and rows on the terminal, at most; 0: all.
+    """
+    parts = {key: row if isinstance(row, Mapping) else {"": row} for key, row in rows.items()}
+    shown = dict(list(parts.items())[: most or None])
+    inner = dict.fromkeys(key for row in parts.values() for key in row if key)
+    totals = {key: sum(row.values()) for key, row in parts.items()}
+    columns = (
+        Column("", heading, lambda key: key, layout={"min_width": 14}),
+        *(Column("", p, lambda key, p=p: Amount(parts[key].get(p), unit), "html") for p in inner),
+        Column("", "in all", lambda key: Amount(totals[key], unit)),
+        Column("", "share", lambda key: part(totals[key] / whole)),
+        Column("", "", lambda key: share_bar(totals[key] / whole), "terminal"),
+    )
+
+    def draw() -> Figure | None:
+        if inner:
+            return stacked_bars(shown, unit, colours)
+        return amount_bars(heading, unit, {key: totals[key] for key in shown}, colours)
+
+    return Plot(title, draw, Table(columns, list(parts), "", name, caption, most=most, detail=True))
 
 
 def line_figure(
@@ -135,6 +182,23 @@ def add_marks(
     draw(x=[x for x, _ in places], y=[y for _, y in places], text=text, **(trace | settings))
 
 
+def add_groups(
+    figure: Figure,
+    groups: Mapping[str, Sequence[Any]],
+    at: Callable[[Any], tuple[Any, Any]],
+    hover: Callable[..., str],
+    colours: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> None:
+    """Draw a mark for each point of each group, groups in colours of their own."""
+    size = settings.pop("size", 8)
+    for number, (name, points) in enumerate(groups.items()):
+        colour = (colours or {}).get(name, COLOURS[number % len(COLOURS)])
+        marker = {"color": colour, "size": size, "opacity": 0.8}
+        if points:
+            add_marks(figure, name, points, at, marker, hover, **settings)
+
+
 def add_spans(figure: Figure, name: str, colour: str, spans: Sequence[Span], **place: int) -> None:
     """Draw spans of time as bars; `place` is the row and column of a figure of several."""
     begins, lengths, tracks, stories = (list(column) for column in zip(*spans, strict=True))
@@ -151,23 +215,23 @@ def add_spans(figure: Figure, name: str, colour: str, spans: Sequence[Span], **p
     )
 
 
-def add_launch(figure: Figure, begin_s: float, end_s: float, share: float, **place: int) -> None:
-    """Draw the launch behind bars, its name across where it takes a `share` of the axis that has room."""
-    figure.add_vrect(
-        begin_s,
-        end_s,
-        fillcolor="#dddddd",
-        opacity=0.5,
-        line_width=0,
-        layer="below",
-        annotation={
-            "text": f"launch {engineering(end_s - begin_s, 's')}",
-            "textangle": 0 if share > _ROOM else -90,
-            "font": {"size": 12},
-        },
-        annotation_position="top left",
-        **place,
-    )
+def add_tracks(figure: Figure, spans: Sequence[tuple[str, Span]], **place: int) -> None:
+    """Draw named spans of time: the names that take longest in colours of their own, all others in grey."""
+    spent = summed((name, length_s) for name, (_, length_s, *_) in spans)
+    longest = sorted(spent, key=lambda name: -spent[name])[: len(COLOURS)]
+    named = grouped(spans, lambda span: span[0] if span[0] in longest else _OTHERS)
+    colours = dict(zip((name for name in spent if name in longest), COLOURS, strict=False))
+    for name in (*colours, _OTHERS):
+        if name in named:
+            own = [span for _, span in named[name]]
+            add_spans(figure, name, colours.get(name, GREY), own, **place)
+
+
+def add_launch(figure: Figure, begin_s: float, end_s: float, **place: int) -> None:
+    """Draw the launch behind bars, with its length."""
+    text = {"text": f"launch {engineering(end_s - begin_s, 's')}", "textangle": -90}
+    grey = {"fillcolor": "#dddddd", "opacity": 0.5, "line_width": 0, "layer": "below"}
+    figure.add_vrect(begin_s, end_s, annotation=text, annotation_position="top left", **grey, **place)
 
 
 def add_guides(figure: Figure, ends: tuple[float, float], shares: Iterable[float]) -> None:

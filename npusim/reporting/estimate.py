@@ -4,47 +4,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from html import escape
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from npusim.engines import Estimate, OperatorCost
+from npusim.engines.estimate import RUNNING_MEAN
 from npusim.engines.estimate import Mapping as OperatorMapping
 from npusim.graph import Phase
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS, unit_of
-from npusim.reporting.charts import Figure, amount_bars, bar_figure, stacked_bars
-from npusim.reporting.engineering import (
-    Amount,
-    Cell,
-    engineering,
-    last_digit,
-    part,
-    percent,
-    quantity,
-    with_bounds,
-)
-from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, amount_axis
-from npusim.reporting.machine import block_diagram, forms_section, roofline_figure
-from npusim.reporting.memory import memory_sections, traffic_sections
-from npusim.reporting.page import (
-    CYAN,
-    Column,
-    Figures,
-    Later,
-    Page,
-    Plot,
-    Section,
-    Table,
-    document_page,
-    fields,
-    summed,
-)
-from npusim.reporting.sustained import divided_sections, sustained_sections
-from npusim.reporting.terminal import LongName, conditions, counted, share_bar, shares_table
+from npusim.reporting import machine
+from npusim.reporting.charts import amount_bars, line_figure, parts_plot, stacked_bars
+from npusim.reporting.engineering import Amount, engineering, last_digit, part, percent, quantity, with_bounds
+from npusim.reporting.html import COLOURS, GREY, UNIT_COLOURS, log_axis
+from npusim.reporting.page import Figures, Later, Page, Plot, Section, document_page
+from npusim.reporting.placement import divided_sections
+from npusim.reporting.tables import CYAN, Column, Table, cells_table, fields, grouped, summed
+from npusim.reporting.terminal import LongName, conditions, counted, share_bar
 
 if TYPE_CHECKING:
     from npusim.studies.elasticity import Elasticity
@@ -55,9 +34,7 @@ _MOST_DETAILED = 40
 """Operators that get a line in tables of detail."""
 _MOST_BARS = 20
 _MOST_BLOCKS = 16
-"""Blocks that get a line; the others share one."""
-_WORTH_A_LINE = 0.005
-"""Part of the latency from which time outside of the operators is shown."""
+"""Blocks that get a bar, and a line on the terminal."""
 LAUNCH = "launch of the inference"
 WAITS, CALLS, PAUSES = "waits for DMA", "calls of the NPU", "pauses for the power limit"
 CAUSE_COLOURS = UNIT_COLOURS | {
@@ -71,10 +48,8 @@ _ROUNDING = 1e-6
 _FIRST = ("latency_s", "throughput_per_s", "energy_j", "power_w", "dram_bytes", "ops_per_j")
 _WITH_BOUNDS = ("latency_s", "energy_j", "power_w", "area_mm2")
 _OF_NPU = ("sram_peak_bytes", "sram_traffic_bytes", "area_mm2")
-_BOUND_STYLES = {"compute": "green", "dma": "yellow", "dsp": "magenta", "launch": "red", "level": "blue"}
-_PHASE_COLOURS = dict(zip((phase.value for phase in Phase), COLOURS, strict=False)) | {
-    Phase.OTHER.value: GREY
-}
+_PHASE_COLOURS = dict(zip((phase.value for phase in Phase), COLOURS, strict=False))
+_PHASE_COLOURS[Phase.OTHER.value] = GREY
 _ENERGIES = {
     "mac_j": "MACs",
     "sram_j": "SRAM",
@@ -85,14 +60,12 @@ _ENERGIES = {
     "static_j": "NPU, static",
     "idle_j": "idle devices",
 }
-_HELD = {"weights_held": "weights", "activations_held": "activ.", "outputs_held": "outputs"}
 _BY_TOKEN = {
     "time of a token": "token_s",
     "tokens": "tokens_per_s",
     "time to first token": "time_to_first_token_s",
     "energy of a token": "energy_per_token_j",
 }
-_WIDE = {"min_width": 14}
 _CRITICAL = "critical: its part of the latency; busy: its busiest unit's work; span: first transfer to last."
 _BUSY = "busy: its busiest unit's work, as a share of the time between two inferences of a context."
 
@@ -110,7 +83,7 @@ def estimate_page(
     details : bool
         Whether the terminal shows regions, energy by part, DRAM traffic, SRAM, tilings and roofline too.
     mapped : callable, optional
-        Returns the mapped graph behind it, for SRAM, for pictures of the machine and of the graph's storage.
+        Returns the mapped graph behind it, for SRAM, flows through the machine and forms of the graph.
     helpful : sequence of Elasticity
         What more of each resource would save.
     """
@@ -125,7 +98,7 @@ def estimate_page(
     return document_page(
         estimate,
         "",
-        circumstances(estimate),
+        _circumstances(estimate),
         [
             _figures(estimate),
             _latency(estimate),
@@ -133,11 +106,10 @@ def estimate_page(
             _units(estimate),
             *_operators(estimate),
             *simulated,
-            _energy(estimate),
-            *sustained_sections(estimate),
+            energy_plot(estimate),
+            *_sustained(estimate),
             *divided_sections(estimate.divided),
-            *traffic_sections(estimate),
-            *_memory(mapped, details),
+            *machine.traffic_sections(estimate),
             *_details(estimate),
             None if mapped is None else Later(lambda: _of_machine(estimate, mapped())),
         ],
@@ -148,14 +120,17 @@ def estimate_page(
     )
 
 
-def circumstances(estimate: Estimate) -> str:
+def _circumstances(estimate: Estimate) -> str:
     """Return the line below the title: machine, formats, how the network runs, engine."""
-    machine = estimate.provenance.get("soc_title", estimate.soc)
     on_npu = any("." in op.unit for op in estimate.operators)
     wider = estimate.source_precision not in (None, *re.split(r"\W+", estimate.precision))
-    precision = estimate.precision + (f" (the file: {estimate.source_precision})" if wider else "")
     form = estimate.provenance.get("form", "")
-    parts = [machine, precision, f"form {form}" if form else "", conditions(estimate, None if on_npu else 0)]
+    parts = [
+        estimate.provenance.get("soc_title", estimate.soc),
+        estimate.precision + (f" (the file: {estimate.source_precision})" if wider else ""),
+        f"form {form}" if form else "",
+        conditions(estimate, None if on_npu else 0),
+    ]
     return "; ".join(filter(None, [*parts, f"{estimate.engine} engine"]))
 
 
@@ -204,26 +179,25 @@ def latency_by_cause(estimate: Estimate) -> dict[str, float]:
     pauses_s = estimate.latency_s - sum(parts.values())
     if pauses_s > _ROUNDING * estimate.latency_s:
         parts[PAUSES] = pauses_s
-    return {
-        cause: parts[cause] for cause in sorted(parts, key=lambda cause: -parts[cause]) if parts[cause] > 0.0
-    }
+    return _longest_first({cause: seconds for cause, seconds in parts.items() if seconds > 0.0})
+
+
+def _longest_first(seconds: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(seconds.items(), key=lambda pair: -pair[1]))
 
 
 def _latency(estimate: Estimate) -> Plot | None:
-    """Return the latency as one bar by cause."""
-    causes = latency_by_cause(estimate)
+    causes, title = latency_by_cause(estimate), f"Where the latency goes: {_time(estimate.latency_s)}"
     if not causes:
         return None
-    return Plot(
-        f"Where the latency goes: {engineering(estimate.latency_s, 's')}",
-        lambda: stacked_bars({"latency": causes}, "s", CAUSE_COLOURS),
-        shares_table("latency", causes, "s", estimate.latency_s, "latency"),
+    return parts_plot(
+        title, "latency", causes, "s", estimate.latency_s, name="latency", colours=CAUSE_COLOURS
     )
 
 
-def _whole_s(estimate: Estimate) -> float:
-    """Return the latency, or with several requests the time between two inferences of a context (s)."""
-    return estimate.latency_s if estimate.requests == 1 else estimate.contexts / estimate.throughput_per_s
+def _time(seconds: float) -> str:
+    """Return a time with three digits."""
+    return engineering(seconds, "s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +208,8 @@ class TimeByRegion:
     """What shares are of: the latency, or the time between two inferences of a context."""
     launch_s: float
     """Calls of runtimes, outside of the operators; 0 with several requests in flight."""
-    units: Sequence[str]
-    """Units that work, the busiest first."""
     by_phase: Mapping[Phase, Mapping[str, float]]
-    """Phase, then unit; phases in the order of the enumeration."""
+    """Phase, then cause; phases in the order of the enumeration."""
     by_block: Mapping[str, Mapping[Phase, float]]
     """Block, in order of execution, then phase."""
     control: Mapping[str, tuple[int, float]]
@@ -251,84 +223,55 @@ class TimeByRegion:
 
 def time_by_region(estimate: Estimate) -> TimeByRegion:
     """Return where the time of an estimate goes."""
-    working = [(op, part_s(op)) for op in estimate.operators if part_s(op) > 0.0]
-    units = summed((op.unit, s) for op, s in working)
-    phases = {phase: summed((op.unit, s) for op, s in working if op.phase == phase) for phase in Phase}
-    blocks = dict.fromkeys(op.block for op, _ in working)
-    control = summed((op.type, s) for op, s in working if op.control_flow)
-    counts = Counter(op.type for op, _ in working if op.control_flow)
+    working = [op for op in estimate.operators if part_s(op) > 0.0]
+    phases = {
+        phase: summed(pair for op in working if op.phase == phase for pair in _causes(op).items())
+        for phase in Phase
+    }
+    blocks: dict[str, dict[Phase, float]] = {}
+    for op in working:
+        block = blocks.setdefault(op.block, {})
+        block[op.phase] = block.get(op.phase, 0.0) + part_s(op)
+    counts = Counter(op.type for op in working if op.control_flow)
+    control = _longest_first(summed((op.type, part_s(op)) for op in working if op.control_flow))
     return TimeByRegion(
-        whole_s=_whole_s(estimate),
-        launch_s=estimate.launch_s if estimate.requests == 1 else 0.0,
-        units=sorted(units, key=lambda unit: -units[unit]),
-        by_phase={phase: sums for phase, sums in phases.items() if sums},
-        by_block={block: summed((op.phase, s) for op, s in working if op.block == block) for block in blocks},
-        control={kind: (counts[kind], control[kind]) for kind in sorted(control, key=lambda k: -control[k])},
+        _whole_s(estimate),
+        estimate.launch_s if estimate.requests == 1 else 0.0,
+        {phase: sums for phase, sums in phases.items() if sums},
+        blocks,
+        {kind: (counts[kind], seconds) for kind, seconds in control.items()},
     )
+
+
+def _whole_s(estimate: Estimate) -> float:
+    """Return the latency, or with several requests the time between two inferences of a context (s)."""
+    return estimate.latency_s if estimate.requests == 1 else estimate.contexts / estimate.throughput_per_s
 
 
 def _regions(estimate: Estimate) -> list[Section]:
     """Return phases by cause, blocks by phase, and control flow; nothing where nothing works."""
-    times, single = time_by_region(estimate), estimate.requests == 1
+    times = time_by_region(estimate)
     if not times.by_phase:
         return []
-
-    def row(name: str, seconds: Mapping[Any, float], **more: Any) -> dict[str, Any]:
-        total_s = sum(seconds.values())
-        parts = {f"{part}_s": s for part, s in seconds.items()}
-        return {"name": name, **parts, "total_s": total_s, "share": total_s / times.whole_s, **more}
-
-    by_phase = {phase.value: sums for phase, sums in times.by_phase.items()}
-    by_block = {name: {p.value: s for p, s in sums.items()} for name, sums in times.by_block.items()}
-    causes = {
-        phase: summed(pair for op in estimate.operators if op.phase == phase for pair in _causes(op).items())
-        for phase in by_phase
-    }
-    launch = []
+    phases = {phase.value: causes for phase, causes in times.by_phase.items()}
     if times.launch_s > 0.0:
-        launch, causes[LAUNCH] = [row(LAUNCH, {"": times.launch_s})], {LAUNCH: times.launch_s}
-    blocks = [row(name, sums, mostly=max(sums, key=sums.__getitem__)) for name, sums in by_block.items()]
-    others = sorted(blocks, key=lambda block: -block["total_s"])[_MOST_BLOCKS:]
-    shown = [block for block in blocks if block not in others]
-    rest = row(f"{len(others)} more blocks", {"": sum(block["total_s"] for block in others)})
-    left = f", the {len(shown)} longest of {len(blocks)}" if others else ""
-    control = [row(name, {"": s}, count=count) for name, (count, s) in times.control.items()]
-    count = sum(count for count, _ in times.control.values())
-    whole = [row("all of them", {"": times.control_s}, count=count)] if len(control) > 1 else []
-    what = "the latency" if single else "the time between two inferences of a context"
-    units = [Column(f"{unit}_s", unit) for unit in times.units]
-    of_phases = [Column(f"{name}_s", name, only="html") for name in by_phase]
-    phases = _shares("time by phase", "phases", units, [row(*each) for each in by_phase.items()] + launch)
-    by_type = _shares("control flow", "control", fields("count: operators"), control + whole)
+        phases[LAUNCH] = {LAUNCH: times.launch_s}
+    blocks = {name: {phase.value: s for phase, s in sums.items()} for name, sums in times.by_block.items()}
+    if len(blocks) > _MOST_BLOCKS:
+        blocks = dict(sorted(blocks.items(), key=lambda block: -sum(block[1].values())))
+    control = {f"{kind} ({count})": seconds for kind, (count, seconds) in times.control.items()}
+    if len(control) > 1:
+        control["all of them"] = times.control_s
+    what = "the latency" if estimate.requests == 1 else "the time between two inferences of a context"
     share = percent(times.control_s / times.whole_s)
-    bars = {block["name"]: by_block[block["name"]] for block in shown}
     return [
-        Plot(
-            f"Where {what} goes: phases of the network",
-            lambda: stacked_bars(causes, "s", CAUSE_COLOURS),
-            phases,
-        ),
-        Plot(
-            f"Blocks of the network by phase{left}",
-            lambda: stacked_bars(bars, "s", _PHASE_COLOURS),
-            _shares("time by block", "blocks", of_phases, blocks, shown + [rest] * bool(others)),
-        ),
-        replace(by_type, title=f"Control flow: {share} of the time"),
+        parts_plot(title, heading, rows, "s", times.whole_s, name=name, colours=colours, most=_MOST_BLOCKS)
+        for title, heading, name, rows, colours in (
+            (f"Where {what} goes: phases of the network", "time by phase", "phases", phases, CAUSE_COLOURS),
+            ("Blocks of the network by phase", "time by block", "blocks", blocks, _PHASE_COLOURS),
+            (f"Control flow: {share} of the time", "control flow", "control", control, None),
+        )
     ]
-
-
-def _shares(
-    heading: str, name: str, between: Iterable[Column], rows: Sequence[Any], terminal: Any = None
-) -> Table:
-    """Return a table of times with their shares, as numbers and as bars."""
-    columns = (
-        Column("name", heading, layout=_WIDE),
-        *between,
-        *fields("total_s: in all, share"),
-        Column("", "", lambda row: share_bar(row["share"]), "terminal"),
-        Column("mostly", "mostly", only="terminal"),
-    )
-    return Table(columns, rows, "", name, terminal=terminal, detail=True)
 
 
 def _units(estimate: Estimate) -> Plot:
@@ -337,7 +280,7 @@ def _units(estimate: Estimate) -> Plot:
     busy = sorted((u for u in units if u["busy_s"] > 0), key=lambda unit: -unit["utilisation"])
     if estimate.dispatch_s > 0.0:
         share = estimate.dispatch_s * estimate.throughput_per_s / estimate.contexts
-        busy.append({"name": "calls of the NPU", "busy_s": estimate.dispatch_s, "utilisation": share})
+        busy.append({"name": CALLS, "busy_s": estimate.dispatch_s, "utilisation": share})
     columns = (
         Column("name", "unit", layout={**CYAN, "min_width": 8}),
         *fields("busy_s, utilisation: of the time"),
@@ -347,103 +290,102 @@ def _units(estimate: Estimate) -> Plot:
     return Plot("Busy time of the units", lambda: amount_bars("busy", "s", used, UNIT_COLOURS), table)
 
 
+def _costliest(estimate: Estimate) -> list[OperatorCost]:
+    return sorted((op for op in estimate.operators if op.busy_s > 0), key=lambda op: -part_s(op))
+
+
 def _operators(estimate: Estimate) -> list[Section]:
     """Return the costliest operators as bars, and a table: of the costliest on the terminal, else of all."""
-    single, whole_s = estimate.requests == 1, _whole_s(estimate)
-    working = sorted((op for op in estimate.operators if op.busy_s > 0), key=lambda op: -part_s(op))
+    single, whole_s, working = estimate.requests == 1, _whole_s(estimate), _costliest(estimate)
     if not working:
         return [Text("No operator takes time: all are views of their inputs.")]
-    launch = {"busy_s": "", "span_s": "", "dram_bytes": "", "critical_s": estimate.launch_s}
-    has_launch = single and estimate.launch_s > _WORTH_A_LINE * whole_s
-
-    def share(row: Any) -> Cell:
-        return part((estimate.launch_s if row is launch else part_s(row)) / whole_s)
-
-    def name(row: Any) -> Cell:
-        return Text(LAUNCH, style="dim") if row is launch else LongName(row.name, below=row.fused)
-
-    def bound(row: Any) -> Cell:
-        return "" if row is launch else Text(row.bound, style=_BOUND_STYLES.get(row.bound, ""))
-
     columns = (
-        Column("name", "operator", name),
+        Column("name", "operator", lambda op: LongName(op.name, below=op.fused)),
         Column("unit", layout=CYAN),
         *fields("critical_s" if single else "busy_s"),
-        Column("", "share", share, "terminal"),
+        Column("", "share", lambda op: part(part_s(op) / whole_s), "terminal"),
         *(fields("busy_s") if single else ()),
         *fields("span_s", "terminal"),
-        Column("dram_bytes"),
-        Column("bound", "bound", bound),
+        *fields("dram_bytes, bound: bound"),
     )
     meaning = _CRITICAL if single else _BUSY
     others = working[_MOST_OPERATORS:]
     if others:
         longest, count = part_s(others[0]), counted(len(others), "more operator")
-        share_text = percent(longest / whole_s)
-        meaning = f"{count} of at most {engineering(longest, 's')} each ({share_text}). {meaning}"
-    shown = [*working[:_MOST_OPERATORS], *([launch] if has_launch else [])]
-    operators = estimate.operators
-    table = Table(columns, operators, "All operators", "operators", meaning, shown, gap=1, whole=True)
-    return [_operator_bars(single, working), table]
+        meaning = f"{count} of at most {_time(longest)} each ({percent(longest / whole_s)}). {meaning}"
+    if single and estimate.launch_s > 0.0:
+        meaning = f"{LAUNCH}: {_time(estimate.launch_s)}. {meaning}"
+    shown, all_ = working[:_MOST_OPERATORS], estimate.operators
+    table = Table(columns, all_, "All operators", "operators", meaning, shown, gap=1, whole=True)
+    return [operator_plot(estimate), table]
 
 
-def _operator_bars(single: bool, working: Sequence[OperatorCost]) -> Plot:
+def operator_plot(estimate: Estimate) -> Plot:
     """Return the costliest operators as bars, coloured by unit."""
-    by_name = {op.name: op for op in working[:_MOST_BARS]}
-    ops = by_name.values()
-
-    def draw() -> Figure:
-        series = {
-            unit: {op.name: part_s(op) if op.unit == unit else None for op in ops}
-            for unit in dict.fromkeys(op.unit for op in ops)
-        }
-        how: dict[str, Any] = {"mode": "overlay", "hover": lambda _, name: _story(by_name[name])}
-        figure = bar_figure(series, amount_axis("", "s"), "s", colours=UNIT_COLOURS, **how)
-        return figure.update_traces(text=[f"{engineering(part_s(op), 's')}, {op.bound}" for op in ops])
-
-    title = "Operators: part of the latency, and what bounds each" if single else "Operators"
-    left = len(working) - _MOST_BARS
-    least = engineering(min(map(part_s, ops)), "s")
-    return Plot(f"{title}; {left} more take at most {least} each" if left > 0 else title, draw)
+    working = _costliest(estimate)
+    left, rows = working[_MOST_BARS:], {op.name: {op.unit: part_s(op)} for op in working[:_MOST_BARS]}
+    title = "Operators: part of the latency" if estimate.requests == 1 else "Operators"
+    least = f"; {len(left)} more take at most {_time(part_s(left[0]))} each" if left else ""
+    return Plot(f"{title}{least}", lambda: stacked_bars(rows, "s", UNIT_COLOURS))
 
 
-def _story(op: OperatorCost) -> str:
-    fused = f"<br>with {', '.join(map(escape, op.fused))}" if op.fused else ""
-    amounts = ((op.macs, "MAC"), (op.dram_bytes, "B of DRAM"), (op.energy_j, "J"))
-    return (
-        f"<b>{escape(op.name)}</b> ({escape(op.type)}) on {op.unit}, {op.precision}{fused}<br>"
-        f"alone {engineering(op.latency_s, 's')}, busy {engineering(op.busy_s, 's')}; {op.bound}<br>"
-        f"{', '.join(engineering(value, unit) for value, unit in amounts)}"
-    )
-
-
-def _energy(estimate: Estimate) -> Plot:
+def energy_plot(estimate: Estimate) -> Plot:
+    """Return the energy of an inference by part."""
     energies = estimate.energy.model_dump().items()
     parts = {_ENERGIES.get(name, name): energy_j for name, energy_j in energies if energy_j > 0.0}
-    return Plot(
-        f"Energy by part: {engineering(estimate.energy_j, 'J')} an inference",
-        lambda: amount_bars("energy", "J", parts),
-        shares_table("energy by part", parts, "J", estimate.energy_j, "energy"),
-    )
+    title = f"Energy by part: {engineering(estimate.energy_j, 'J')} an inference"
+    return parts_plot(title, "energy by part", parts, "J", estimate.energy_j, name="energy")
+
+
+def _sustained(estimate: Estimate) -> list[Section]:
+    """Return burst and sustained throughput, where they were asked for, and power and heat over time."""
+    figures = estimate.sustained
+    if figures is None:
+        return []
+
+    def row(name: str, of: Any, rate: str, watts: str, limit: str) -> tuple[str, ...]:
+        amounts = (
+            with_bounds(getattr(of, k), u, of.intervals.get(k)) for k, u in ((rate, "/s"), (watts, "W"))
+        )
+        return name, *amounts, limit
+
+    lasts = "for ever"
+    if figures.burst_s is not None:
+        lasts = with_bounds(figures.burst_s, "s", figures.intervals.get("burst_s"))
+    rows = [
+        row("without limits", estimate, "throughput_per_s", "power_w", ""),
+        row(f"burst, {lasts}", figures, "burst_per_s", "burst_w", figures.ends_by),
+        row("sustained", figures, "throughput_per_s", "power_w", figures.held_by),
+    ]
+    times = [moment.time_s for moment in figures.course]
+    lines = {"power (W)": (times, [moment.power_w for moment in figures.course])}
+    for name in figures.course[0].figures:
+        title = f"{name} (K)" if name != RUNNING_MEAN else "running mean of the power (W)"
+        lines[title] = (times, [moment.figures[name] for moment in figures.course])
+    headings, title = ("again and again", "throughput", "power", "limited by"), "Power and heat, from idle"
+    time = log_axis("time", "s", times[0], times[-1])
+    return [
+        Plot(
+            title,
+            lambda: line_figure(lines, time, {"title": "W; K above the room"}),
+            cells_table(headings, rows, name="sustained"),
+        )
+    ]
 
 
 def _details(estimate: Estimate) -> list[Section]:
     """Return tilings and traffic of operators for the terminal, and the roofline: the slowest first."""
     slowest = sorted((op for op in estimate.operators if op.latency_s > 0), key=lambda op: -op.latency_s)
     points = {point.operator: point for point in estimate.roofline.points}
+    headings = enumerate(("split", "mode", "stays", "a tile", "in blocks"))
     tilings = (
-        Column("", "mapping", lambda op: op.name),
-        *(
-            Column("", heading, lambda op, i=i: _tiling(op.mapping)[i], words=i < 3)
-            for i, heading in enumerate(("split", "mode", "stays", "a tile", "in blocks"))
-        ),
+        Column("name", "mapping"),
+        *(Column("", h, lambda op, i=i: _tiling(op.mapping)[i], words=i < 3) for i, h in headings),
         Column("grid_utilisation"),
     )
-    traffic = (
-        Column("", "traffic", lambda op: op.name),
-        Column("dram_read_bytes"),
-        Column("", "written", lambda op: Amount(op.dram_bytes - op.dram_read_bytes, "B")),
-        *fields("sram_read_bytes, sram_written_bytes: written, energy_j, power_w"),
+    traffic = fields(
+        "name: traffic, dram_read_bytes, dram_bytes: both ways, sram_read_bytes, sram_written_bytes: "
+        "written, energy_j, power_w"
     )
     roofline = (
         Column("operator", "roofline"),
@@ -463,43 +405,35 @@ def _details(estimate: Estimate) -> list[Section]:
         Table(tilings, on_npu, only="terminal", **most),
         *_segments(estimate),
         Table(traffic, slowest, only="terminal", **most),
-        Plot(title, lambda: roofline_figure(estimate), rates),
+        Plot(title, lambda: machine.roofline_figure(estimate), rates),
     ]
 
 
 def _segments(estimate: Estimate) -> list[Table]:
     """Return the operators of each depth-first segment and row-wise fusion, for the terminal."""
-    members: dict[str, list[OperatorCost]] = {}
-    for op in estimate.operators:
-        if op.mapping is not None and op.mapping.segment:
-            members.setdefault(op.mapping.segment, []).append(op)
+    of_segment = grouped(estimate.operators, lambda op: op.mapping.segment if op.mapping else "")
+    members = [ops for segment, ops in of_segment.items() if segment]
     columns = (
         Column("", "fused from", lambda ops: ops[0].name),
-        Column("", "to", lambda ops: LongName(ops[-1].name)),
+        Column("", "to", lambda ops: ops[-1].name),
         Column("", "operators", lambda ops: str(len(ops))),
         Column("", "bands", lambda ops: str(max(op.mapping.bands for op in ops))),
     )
-    return [Table(columns, list(members.values()), only="terminal", detail=True)] if members else []
+    return [Table(columns, members, only="terminal", detail=True)] if members else []
 
 
 def _tiling(m: OperatorMapping) -> tuple[str, ...]:
     """Return split, MPE mode, stationary operand, size of a tile and number of blocks."""
     size = f"{m.rows}x{m.columns}" + (f"x{m.depth}" if m.order else "")
     blocks = f"{m.row_blocks}x{m.column_blocks}" + (f"x{m.depth_blocks}" if m.order else "")
-    if m.strips > 1:
-        blocks = f"{m.strips}x {blocks}"
     split = "1 tile" if m.split == "single" else f"{m.split} / {m.tiles}"
-    return split, m.mpe_mode or "", _HELD.get(m.order or "", ""), size, blocks
+    held = (m.order or "").removesuffix("_held").replace("activations", "activ.")
+    return split, m.mpe_mode or "", held, size, f"{m.strips}x {blocks}" if m.strips > 1 else blocks
 
 
-def _of_machine(estimate: Estimate, mapped: Mapped) -> list[Plot]:
-    title = "What flows through the machine in an inference"
-    blocks = Plot(title, lambda: block_diagram(estimate, mapped))
-    return [blocks, *forms_section(mapped)]
-
-
-def _memory(mapped: Callable[[], Mapped] | None, details: bool) -> Sequence[Section]:
-    """Return the sections on memory that need the mapped graph; without details HTML alone builds them."""
-    if mapped is None:
-        return []
-    return memory_sections(mapped()) if details else [Later(lambda: memory_sections(mapped()))]
+def _of_machine(estimate: Estimate, mapped: Mapped) -> list[Section]:
+    return [
+        *machine.memory_sections(mapped),
+        machine.flow_table(estimate, mapped),
+        *machine.forms_section(mapped),
+    ]

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
-from npusim.explore.robustness import BOUND_COLUMNS, ON_FRONT
-from npusim.explore.sensitivity import Influence
+from npusim.explore.fronts import BOUND_COLUMNS, ON_FRONT
 from npusim.explore.sweep import SweepResult
 from npusim.metrics import METRICS, unit_of
 from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure
-from npusim.reporting.engineering import Amount, Cell, engineering, last_digit, percent
-from npusim.reporting.html import COLOURS, log_axis
-from npusim.reporting.page import FOLD, Column, Lines, Page, Plot, Table, document_page, fields
+from npusim.reporting.engineering import Amount, Cell, engineering, last_digit, percent, quantity
+from npusim.reporting.html import COLOURS, amount_axis, log_axis
+from npusim.reporting.page import Lines, Page, Plot, document_page
+from npusim.reporting.tables import FOLD, Column, Table, cells_table, fields
 from npusim.reporting.terminal import drawn_table, grid
 from npusim.rounding import rounded_to
 from npusim.units import format_quantity
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 1000
 _MOST_LINES = 2000  # points drawn as parallel coordinates at most; more would be a grey block
-_MOST_TICKS = 12  # ticks of a scale at most; one with no more values than this has a tick for each
-_DOMINATED = "#777777"
 _POINT = "point"
 _LONG = 12  # characters from which an exact value is rounded
 # Column of a query that is a sum or a choice of values: it has their unit.
@@ -77,10 +75,9 @@ def shown_value(
     if knob is not None:
         exact = format_quantity(float(value), knob)
         return exact if len(exact) <= _LONG else engineering(float(value), knob)
-    unit = unit_of(_BOUND.sub("", name))
     if value and _BOUND.search(name):
         last = math.floor(math.log10(abs(value))) - 1
-    return f"{value:,}" if isinstance(value, int) and not unit else engineering(float(value), unit, last)
+    return quantity(_BOUND.sub("", name), value, last)
 
 
 def rows_page(table: Any, units: Mapping[str, str] | None = None) -> RenderableType:
@@ -100,12 +97,7 @@ class _Rows:
         self.names, self.cells = names, cells
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        layout = {"overflow": None, "no_wrap": True}
-        columns = [
-            Column("", name, lambda row, i=i: row[i], words=not i, layout=layout)
-            for i, name in enumerate(self.names)
-        ]
-        table = drawn_table(Table(columns, self.cells))
+        table = drawn_table(cells_table(self.names, self.cells))
         needed = Measurement.get(console, options.update(max_width=10**6), table).maximum
         if needed <= options.max_width:
             yield table
@@ -124,20 +116,15 @@ class _Rows:
 def pareto_page(front: Front) -> Page:
     """Return the page of a front: the best point in each metric, the knee, all points in HTML."""
     metrics = ", ".join(METRICS[name].title for name in front.minimise)
-    distinct = len(_distinct(front))
+    distinct, varied = len(_distinct(front)), _varied(front)
     merged = f", {distinct:,} of them over {percent(front.tolerance)} apart" if distinct < front.front else ""
     comparison = (
         f"{front.front:,} points on the front of {front.points:,}{merged}; no other of {front.compared:,} "
         f"compared points dominates them in {metrics}"
     )
-    varied = _varied(front)
     fixed = [name for name in front.axes if name in front.knee and name not in varied]
     shown = ", ".join(f"{name} {shown_value(name, front.knee[name], front.units)}" for name in fixed)
-    same = f"All have {shown}." if fixed else ""
     title = "What differs along the front, and what it gives: drag along a line to choose points"
-    parallel = Plot(
-        title, lambda: _parallel(front) if len(varied) > 1 else None, None, same, 130 * len(varied)
-    )
     return document_page(
         front,
         "Pareto front",
@@ -145,10 +132,14 @@ def pareto_page(front: Front) -> Page:
         [
             Lines([comparison], style="dim"),
             Plot("The front", lambda: _scatter(front)),
-            parallel,
+            Plot(
+                title,
+                lambda: _parallel(front, varied) if len(varied) > 1 else None,
+                note=f"All have {shown}." if fixed else "",
+                least_width=130 * len(varied),
+            ),
             _best_points(front),
             _points(front),
-            _folded_points(front),
         ],
         notes=["all points of the front: -o front.html, or --format json"],
         lead=f"The knee of the front is point {front.knee[_POINT]}: {_described(front, front.knee)}.",
@@ -157,15 +148,17 @@ def pareto_page(front: Front) -> Page:
 
 def _best_points(front: Front) -> Table:
     """Return the best point in each metric and the knee, a column each."""
-    chosen = {f"best {_titled(name)}": _best(front, name) for name in front.minimise}
+    chosen = {
+        f"best {_titled(name)}": min(front.rows, key=lambda row: METRICS[name].sign * float(row[name]))
+        for name in front.minimise
+    }
     chosen["knee"] = front.knee
-
-    def shown(row: Mapping[str, Any]) -> Callable[[str], str]:
-        return lambda name: _shown(front, row, name)
-
     columns = [
-        Column("", "", lambda name: Text(_titled(name), style="bold" if name in front.minimise else "")),
-        *(Column("", name, shown(row), words=False, layout=FOLD) for name, row in chosen.items()),
+        Column("", "", _titled),
+        *(
+            Column("", heading, lambda name, row=row: _shown(front, row, name), words=False, layout=FOLD)
+            for heading, row in chosen.items()
+        ),
     ]
     return Table(columns, [_POINT, *front.minimise, *_uncertain(front), *front.axes], "Best points")
 
@@ -175,38 +168,25 @@ def _uncertain(front: Front) -> list[str]:
     return [name for name in front.knee if _BOUND.search(name) or name == ON_FRONT]
 
 
-def _best(front: Front, name: str) -> dict[str, Any]:
-    return min(front.rows, key=lambda row: METRICS[name].sign * float(row[name]))
-
-
 def _distinct(front: Front) -> list[dict[str, Any]]:
     """Return the points of a front that stand for themselves, and for others within the tolerance."""
     stands_in = front.stands_in or range(len(front.rows))
     return [row for i, row in enumerate(front.rows) if stands_in[i] == i]
 
 
-def _folded_points(front: Front) -> Table:
-    """Return the points that another one stands for."""
-    merged = [
-        {**row, "stands_in": str(front.rows[stand][_POINT])}
-        for i, (row, stand) in enumerate(zip(front.rows, front.stands_in, strict=False))
-        if stand != i
-    ]
-    point, *others = _columns(front, (_POINT, *front.minimise, *front.axes))
-    columns = (point, Column("stands_in", "within that of point", words=True), *others)
-    line = f"{len(merged):,} more points, each within {percent(front.tolerance)} of one above or better"
-    return Table(columns, merged, "Merged points", "merged", only="html", folded=line)
-
-
 def _points(front: Front) -> Table:
-    """Return the front's distinct points."""
+    """Return the front's points, each with the one that stands for it."""
+    stands = dict(zip((row[_POINT] for row in front.rows), front.stands_in, strict=False))
+
+    def stand(row: Mapping[str, Any]) -> str:
+        other = str(front.rows[stands.get(row[_POINT], 0)][_POINT])
+        return "" if not stands or other == str(row[_POINT]) else other
+
     others = [name for name in front.knee if name in METRICS and name not in front.minimise]
-    columns = _columns(front, (_POINT, *front.minimise, *_uncertain(front), *front.axes, *others))
-    return Table(columns, _distinct(front), "Points", "rows", only="html")
-
-
-def _columns(front: Front, names: Sequence[str]) -> list[Column]:
-    return [Column(name, _titled(name), lambda row, name=name: _cell(front, row, name)) for name in names]
+    names = (_POINT, *front.minimise, *_uncertain(front), *front.axes, *others)
+    point, *columns = (Column(n, _titled(n), lambda row, n=n: _cell(front, row, n)) for n in names)
+    within = Column("", f"within {percent(front.tolerance)} of point", stand)
+    return Table((point, within, *columns), front.rows, "Points", "rows", only="html")
 
 
 def _titled(name: str) -> str:
@@ -227,9 +207,8 @@ def _cell(front: Front, row: Mapping[str, Any], name: str) -> Cell:
 
 
 def _described(front: Front, row: Mapping[str, Any], separator: str = ", ") -> str:
-    named = [(METRICS[name].title, name) for name in front.minimise]
-    named += [(name, name) for name in front.axes if name in row]
-    return separator.join(f"{title} {_shown(front, row, name)}" for title, name in named)
+    names = [*front.minimise, *(name for name in front.axes if name in row)]
+    return separator.join(f"{_titled(name)} {_shown(front, row, name)}" for name in names)
 
 
 def _scatter(front: Front) -> Figure:
@@ -240,19 +219,9 @@ def _scatter(front: Front) -> Figure:
     figure = blank_figure(xaxis=_scale(x, drawn), yaxis=_scale(y, drawn), height=560)
     marker: dict[str, Any] = {"size": 13, "color": COLOURS[0], "line": {"width": 1, "color": "#000"}}
     if colour is not None:
-        scale = {
-            "title": {"text": METRICS[colour].title, "side": "top"},
-            "tickformat": "~s",
-            "nticks": 5,
-            "ticksuffix": unit_of(colour),
-            "orientation": "h",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "thickness": 12,
-        }
+        scale = {"title": METRICS[colour].title, "tickformat": "~s", "ticksuffix": unit_of(colour)}
         values = [row[colour] for row in rows]
         marker |= {"color": values, "colorscale": "Viridis", "showscale": True, "colorbar": scale}
-        figure.update_layout(margin={"t": 80})
 
     def place(row: Mapping[str, Any]) -> tuple[Any, Any]:
         return row[x], row[y]
@@ -261,11 +230,10 @@ def _scatter(front: Front) -> Figure:
         return f"point {row[_POINT]}<br>" + _described(front, row, "<br>")
 
     if front.beaten:
-        grey = {"size": 7, "color": _DOMINATED, "opacity": 0.6}
-        add_marks(figure, "dominated points", front.beaten, place, grey)
+        add_marks(figure, "dominated points", front.beaten, place, {"size": 7, "color": "#777777"})
     add_marks(figure, "front", rows, place, marker, story)
     star = {"size": 24, "color": COLOURS[1], "symbol": "star-open", "line": {"width": 2}}
-    add_marks(figure, "knee", [front.knee], place, star, lambda row: _described(front, row, "<br>"))
+    add_marks(figure, "knee", [front.knee], place, star, story)
     return figure
 
 
@@ -274,21 +242,7 @@ def _scale(name: str, rows: list[Any]) -> dict[str, Any]:
     values, title = [row[name] for row in rows], METRICS[name].title
     if min(values) > 0 and max(values) < float("inf"):
         return log_axis(title, unit_of(name), min(values), max(values))
-    return {"title": title, "tickformat": "~s", "ticksuffix": unit_of(name)}
-
-
-def _parallel(front: Front) -> Figure:
-    """Return the front's points as lines across knobs and metrics."""
-    distinct = _distinct(front)
-    rows = distinct[:: max(1, -(-len(distinct) // _MOST_LINES))]
-    names = _varied(front)
-    figure = blank_figure()
-    figure.add_parcoords(
-        dimensions=[_dimension(front, name, [row[name] for row in rows]) for name in names],
-        line={"color": [row[front.minimise[0]] for row in rows], "colorscale": "Viridis"},
-    )
-    figure.update_layout(height=480, margin={"t": 60, "l": 100, "r": 70})
-    return figure
+    return amount_axis(title, unit_of(name))
 
 
 def _varied(front: Front) -> list[str]:
@@ -297,31 +251,27 @@ def _varied(front: Front) -> list[str]:
     return [name for name in names if len({row.get(name) for row in _distinct(front)}) > 1]
 
 
+def _parallel(front: Front, names: Sequence[str]) -> Figure:
+    """Return the front's points as lines across knobs and metrics."""
+    distinct = _distinct(front)
+    rows = distinct[:: max(1, -(-len(distinct) // _MOST_LINES))]
+    figure = blank_figure(height=480, margin={"t": 60, "l": 100, "r": 70})
+    figure.add_parcoords(
+        dimensions=[_dimension(front, name, [row[name] for row in rows]) for name in names],
+        line={"color": [row[front.minimise[0]] for row in rows], "colorscale": "Viridis"},
+    )
+    return figure
+
+
 def _dimension(front: Front, name: str, values: list[Any]) -> dict[str, Any]:
-    """Return one vertical scale: names at equal distances; numbers where they are, ticks with their unit."""
-    levels = sorted(set(values), key=lambda value: (isinstance(value, str), value))
-    if isinstance(levels[-1], str):
-        place: dict[Any, float] = {level: i for i, level in enumerate(levels)}
-    else:
-        step = (levels[-1] - levels[0]) / _MOST_TICKS
-        even = [levels[0] + step * k for k in range(_MOST_TICKS + 1)]
-        levels = apart(levels if len(levels) <= _MOST_TICKS else even, 0.6 * step)
-        place = {value: value for value in [*levels, *values]}
-    return {
-        "label": _titled(name).removeprefix("npu."),
-        "values": [place[value] for value in values],
-        "tickvals": [place[level] for level in levels],
-        "ticktext": [shown_value(name, level, front.units) for level in levels],
-    }
-
-
-def apart(levels: Sequence[float], least: float) -> list[float]:
-    """Return the levels whose ticks lie at least so far apart: from the lowest, and the highest."""
-    kept = [levels[0]]
-    for level in levels[1:-1]:
-        if level - kept[-1] >= least and levels[-1] - level >= least:
-            kept.append(level)
-    return [*kept, *levels[1:][-1:]]
+    """Return one vertical scale: names at equal distances, or numbers with SI prefixes."""
+    unit = front.units.get(name, unit_of(name) if name in METRICS else "")
+    label = _titled(name).removeprefix("npu.") + (f" ({unit})" if unit else "")
+    if not any(isinstance(value, str) for value in values):
+        return {"label": label, "values": values, "tickformat": "~s"}
+    words = sorted(set(map(str, values)))
+    at = [words.index(str(value)) for value in values]
+    return {"label": label, "values": at, "tickvals": list(range(len(words))), "ticktext": words}
 
 
 def sweep_page(result: SweepResult, space: str) -> Page:
@@ -329,6 +279,22 @@ def sweep_page(result: SweepResult, space: str) -> Page:
     from npusim.explore.sensitivity import influences
     from npusim.explore.spaces import load_space
 
+    ranked = {
+        name: {one.axis: one for one in of_metric}
+        for name, of_metric in influences(load_space(space)).items()
+    }
+    axes = dict.fromkeys(axis for of_metric in ranked.values() for axis in of_metric)
+    rows = [
+        (
+            axis,
+            *(
+                f"{max(0.0, r[axis].first_order):.2f} / {max(0.0, r[axis].total):.2f}"
+                for r in ranked.values()
+            ),
+        )
+        for axis in sorted(axes, key=lambda axis: -max(r[axis].total for r in ranked.values()))
+    ]
+    title = "Which knob matters: share of a metric's variation (alone / with the others)"
     rate = result.points / max(result.seconds, 1e-9)
     damaged = f"{result.recomputed:,} chunks were damaged or not of this sweep: computed again"
     return document_page(
@@ -337,29 +303,11 @@ def sweep_page(result: SweepResult, space: str) -> Page:
         f"{rate:,.0f} a second; {result.kept:,} kept in {result.directory}",
         [
             Lines([damaged] if result.recomputed else []),
-            influence_table(influences(load_space(space))),
+            cells_table(("knob", *ranked), rows, title, titled=True),
             Lines([f"Next: npusim pareto {result.directory}"], style="dim"),
         ],
         of=None,
     )
-
-
-def influence_table(by_metric: Mapping[str, Sequence[Influence]]) -> Table:
-    """Return a row per axis, the most influential first, and a column per metric."""
-    ranked = {name: {one.axis: one for one in influences} for name, influences in by_metric.items()}
-    axes = dict.fromkeys(axis for influences in ranked.values() for axis in influences)
-    order = sorted(axes, key=lambda axis: -max(ranked[name][axis].total for name in ranked))
-
-    def influence(name: str, axis: str) -> str:
-        one = ranked[name][axis]
-        return f"{max(0.0, one.first_order):.2f} / {max(0.0, one.total):.2f}"
-
-    columns = (
-        Column("", "knob", lambda axis: axis),
-        *(Column("", name, lambda axis, name=name: influence(name, axis), words=False) for name in ranked),
-    )
-    title = "Which knob matters: share of a metric's variation (alone / with the others)"
-    return Table(columns, order, title, titled=True)
 
 
 def search_page(result: SearchResult) -> Page:
@@ -370,23 +318,21 @@ def search_page(result: SearchResult) -> Page:
         "random search": (steps, [step.chance for step in result.steps]),
     }
     share = {"title": "dominated hypervolume (share)"}
-    last, lead = result.steps[-1] if result.steps else None, ""
-    if last is not None:
+    lead = ""
+    if result.steps:
+        last = result.steps[-1]
         shares = f"{last.evolution:.1%} of the joint hypervolume, random search {last.chance:.1%}"
         lead = f"Evolution reaches {shares}."
     columns = (Column("evaluations", words=False), *fields("evolution, chance: random search", text="{:.1%}"))
     title = "Hypervolume of the front, relative to that of both together"
-
-    def draw() -> Figure | None:
-        return line_figure(series, {"title": "evaluations"}, share) if result.steps else None
-
+    table = Table(columns, result.steps, title, "steps", titled=True)
     return document_page(
         result,
         f"{result.front:,} points on the front after {result.evaluations:,} evaluations",
         f"of a space of {result.points:,}, in {result.seconds:.1f} s: {result.directory}",
         [
-            Plot("Hypervolume by evaluation", draw),
-            Table(columns, result.steps, title, "steps", titled=True),
+            Plot("Hypervolume by evaluation", lambda: line_figure(series, {"title": "evaluations"}, share)),
+            table,
         ],
         of=None,
         lead=lead,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from npusim.graph import Graph, GraphDifference
 from npusim.graph.difference import OperatorSummary
-from npusim.reporting.charts import Figure, add_marks, blank_figure
+from npusim.reporting.charts import Figure, add_groups, add_marks, blank_figure
 from npusim.reporting.engineering import Amount
-from npusim.reporting.page import Column, Page, Plot, Table, cells_table, document_page
+from npusim.reporting.page import Page, Plot, document_page
+from npusim.reporting.tables import Column, Table, cells_table
 from npusim.reporting.terminal import counted
 
 _MOST_OPERATORS = 12
@@ -24,53 +26,50 @@ def difference_page(difference: GraphDifference, graphs: tuple[Graph, Graph] | N
         ("bytes read and written", *(Amount(side.bytes, "B") for side in both)),
     ]
     states = {
-        state: [operator.name for operator in getattr(difference, state)]
+        operator.name: state
         for state in ("removed", "added", "changed")
+        for operator in getattr(difference, state)
     }
-    count = sum(map(len, states.values()))
-    differ = f"{counted(count, 'operator')} differ." if count else "The two graphs are the same."
-    title = f"{difference.workload}: {both[0].techniques} -> {both[1].techniques}"
-    headings = ("total", *(side.techniques for side in both))
-    sections = [
-        cells_table(headings, totals, "Totals", "totals"),
-        _operators("Removed", difference.removed),
-        _operators("Added", difference.added),
-        _changes(difference),
-        *(
-            Plot(f"{when}: {side.techniques}", lambda graph=graph: _drawn(graph, states))
-            for when, side, graph in zip(("Before", "After"), both, graphs or (), strict=False)
-        ),
-    ]
-    return document_page(difference, title, "", sections, of=None, conclusion=differ)
+    changes = (
+        Column("name", "changed"),
+        Column("type", show=lambda row: " -> ".join(dict.fromkeys((row.before.type, row.after.type)))),
+        Column("changes", "what differs", lambda row: ", ".join(row.changes), words=True),
+    )
+    return document_page(
+        difference,
+        f"{difference.workload}: {both[0].techniques} -> {both[1].techniques}",
+        "",
+        [
+            cells_table(("total", *(side.techniques for side in both)), totals, "Totals", "totals"),
+            _operators("Removed", difference.removed),
+            _operators("Added", difference.added),
+            Table(changes, difference.changed, "Changed", "changed", most=_MOST_OPERATORS),
+            *(
+                Plot(f"{when}: {side.techniques}", partial(_drawn, graph, states))
+                for when, side, graph in zip(("Before", "After"), both, graphs or (), strict=False)
+            ),
+        ],
+        of=None,
+        conclusion=f"{counted(len(states), 'operator')} differ."
+        if states
+        else "The two graphs are the same.",
+    )
 
 
-def _operators(title: str, operators: Sequence[OperatorSummary]) -> Table | None:
-    """Return a table of operators; None where there are none."""
-
+def _operators(title: str, operators: Sequence[OperatorSummary]) -> Table:
     def results(operator: OperatorSummary) -> str:
         return ", ".join(f"{tensor.shape} {tensor.dtype}" for tensor in operator.outputs)
 
-    columns = [
+    columns = (
         Column("name", title.lower()),
         Column("type"),
         Column("outputs", "result", results, words=True),
         Column("macs", "MACs", lambda operator: Amount(operator.macs or None)),
-    ]
-    return Table(columns, operators, title, title.lower(), most=_MOST_OPERATORS) if operators else None
+    )
+    return Table(columns, operators, title, title.lower(), most=_MOST_OPERATORS)
 
 
-def _changes(difference: GraphDifference) -> Table | None:
-    """Return a table of the operators that both graphs have with differences."""
-    columns = [
-        Column("name", "changed"),
-        Column("type", show=lambda row: " -> ".join(dict.fromkeys((row.before.type, row.after.type)))),
-        Column("changes", "what differs", lambda row: ", ".join(row.changes), words=True),
-    ]
-    rows = difference.changed
-    return Table(columns, rows, "Changed", "changed", most=_MOST_OPERATORS) if rows else None
-
-
-def _drawn(graph: Graph, states: Mapping[str, Sequence[str]]) -> Figure:
+def _drawn(graph: Graph, states: Mapping[str, str]) -> Figure:
     """Return one graph as a picture: operators in the layers of their longest path from an input."""
     import networkx as nx
 
@@ -85,12 +84,8 @@ def _drawn(graph: Graph, states: Mapping[str, Sequence[str]]) -> Figure:
     figure = blank_figure(height=max(240, 26 * len(layers)))
     ends = [at for source, target in drawn.edges for at in (place[source], place[target], (None, None))]
     add_marks(figure, "tensors", ends, lambda at: at, {}, mode="lines", line={"color": "#dddddd"})
-    state_of = {name: state for state, names in states.items() for name in names}
-    for state, colour in _COLOURS.items():
-        names = [name for name in place if state_of.get(name, "unchanged") == state]
-        marker = {"color": colour, "size": 12, "symbol": "square"}
-        if names:
-            add_marks(
-                figure, state, names, place.__getitem__, marker, lambda n: f"{n}<br>{graph.operators[n].type}"
-            )
+    groups = {state: [n for n in place if states.get(n, "unchanged") == state] for state in _COLOURS}
+    add_groups(
+        figure, groups, place.__getitem__, lambda n: f"{n}<br>{graph.operators[n].type}", _COLOURS, size=12
+    )
     return figure.update_xaxes(visible=False).update_yaxes(visible=False)

@@ -11,12 +11,13 @@ from math import ceil, floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.text import Text
 
-from npusim.reporting.alternative import figure_text
 from npusim.reporting.engineering import Amount, Cell, engineering
-from npusim.reporting.page import Figures, Later, Lines, Page, Plot, Section, Table, field_sections
+from npusim.reporting.page import Figures, Later, Lines, Page, Plot, Section, field_sections
 from npusim.reporting.plotly_library import plotting_library
+from npusim.reporting.tables import Table
 from npusim.reporting.terminal import LongName, as_text
 
 if TYPE_CHECKING:
@@ -32,15 +33,16 @@ UNIT_COLOURS = {f"npu.{unit}": COLOURS[i] for unit, i in (("dpu", 0), ("dsp", 5)
     "gpu": COLOURS[2],
 }
 """Colour of each unit, the same on every page."""
-HATCHING = ("", "/", "\\", "x", "-", "|", ".", "+")
-"""Patterns of bars, one after the other."""
-DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "double"}
-"""Dashes of lines, with the border of their swatch."""
+HATCHING = {"": "■", "/": "▨", "\\": "▧", "x": "▩", "-": "▤", "|": "▥", ".": "▒", "+": "▦"}
+"""Patterns of bars, one after the other, each with its sign in a legend."""
+DASHES = {"solid": "━", "dash": "╍", "dot": "┅", "dashdot": "═"}
+"""Dashes of lines, with their signs."""
 _MARKERS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
-_SYMBOLS = dict(zip(_MARKERS, "●◆■▲✖✚★", strict=True))
+_SIGNS = {"bar": HATCHING, "line": DASHES, "dots": dict(zip(_MARKERS, "●◆□▲✖✚★", strict=True))}
 _MOST_HATCHED = 400  # bars of a figure from which hatching would be too fine to see and slow to draw
 _FEW_DECADES = 0.5  # powers of ten below which a logarithmic axis would have too few ticks
 _LONGEST_NAME = 18  # characters in a line of a name beside a plot
+_MOST_SAID = 12  # points of a trace, and traces of a figure, that a text names one by one
 _MARGIN = {"l": 10, "r": 10, "t": 30, "b": 40}
 FONT = "system-ui, sans-serif"
 # What a browser may do with the page: run what stands in it, and load nothing from anywhere.
@@ -70,7 +72,6 @@ def rendered(page_: Page, command: str = "") -> str:
         page_.heading,
         text(page_.rest) if page_.rest else "",
         text(page_.subject) if page_.subject else "",
-        _links([part.anchor for part in page_.shown if isinstance(part, Lines) and part.anchor]),
         bullets(lines["Warning"], "warning"),
         *map(section, page_.shown),
         *(_heading(remark.title or remark.heading) + bullets(remark.lines) for remark in headed),
@@ -92,20 +93,15 @@ def section(part: Section) -> str:
         case Later():
             return "".join(map(section, part.build()))
         case Figures():
-            cells = (f"<div>{escape(name)}<b>{escape(v)}</b></div>" for name, v in (*part.pairs, *part.more))
+            cells = (f"<div>{escape(name)}<b>{escape(v)}</b></div>" for name, v in part.pairs)
             return f"<div class=figures>{''.join(cells)}</div>"
         case Lines():
             if part.only == "terminal" or not part.lines:
                 return ""
             style = "note" if part.style == "dim" else ""
             shown = bullets(part.lines, style) if len(part.lines) > 1 else text(part.lines[0], style)
-            return _heading(part.title, part.anchor) + shown
+            return _heading(part.title) + shown
     return ""
-
-
-def _links(anchors: Sequence[str]) -> str:
-    links = " ".join(f'<a href="#{escape(anchor)}">{escape(anchor)}</a>' for anchor in anchors)
-    return f"<nav>{links}</nav>" if len(anchors) > 1 else ""
 
 
 def _further_fields(page_: Page) -> str:
@@ -117,9 +113,8 @@ def _further_fields(page_: Page) -> str:
     return folded("All figures and tables", "".join(map(section, field_sections(page_.document, names))))
 
 
-def _heading(words: str, anchor: str = "") -> str:
-    name = f' id="{escape(anchor)}"' if anchor else ""
-    return f"<h2{name}>{escape(words)}</h2>" if words else ""
+def _heading(words: str) -> str:
+    return f"<h2>{escape(words)}</h2>" if words else ""
 
 
 def _table(part: Table) -> str:
@@ -129,7 +124,7 @@ def _table(part: Table) -> str:
     shown = table([column.title for column in columns], rows, words, name=part.name, keys=keys)
     left = len(part.rows) - len(rows)
     below = text(f"and {left:,} more: --format json", "note") if left else ""
-    below += text(str(part.caption), "note") if part.caption else ""
+    below += text(part.caption, "note") if part.caption else ""
     return _heading(part.title) + (folded(part.folded, shown + below) if part.folded else shown + below)
 
 
@@ -137,8 +132,6 @@ def _plot(part: Plot) -> str:
     drawing = part.draw()
     listed = section(part.table) if part.table is not None else ""
     note = text(part.note) if part.note else ""
-    if isinstance(drawing, str):
-        return _heading(part.title) + note + drawing + listed
     if drawing is None or not drawing.data:
         return listed
     title = drawing.layout.title.text or part.title
@@ -241,19 +234,16 @@ def plot(figure: go.Figure, height: int, title: str = "", *, data: str = "", lea
 def _legend(figure: go.Figure) -> str:
     """Return the names of a figure's traces as buttons, which wrap on any screen and hide what they name."""
     swatches = distinguish(figure)
-    if len(swatches) < 2:
-        return ""
     buttons = []
     for name, swatch in swatches.items():
         shown = enumerate(figure.data)
         traces = [k for k, trace in shown if trace.name == name and trace.showlegend is not False]
-        off = any(figure.data[k].visible == "legendonly" for k in traces[:1])
-        pressed = "false" if off else "true"
+        off = figure.data[traces[0]].visible == "legendonly"
         buttons.append(
-            f'<button class="{"off" if off else ""}" aria-pressed={pressed} onclick="toggle(this)" '
-            f'data-traces="{json.dumps(traces)}">{swatch}{escape(name)}</button>'
+            f'<button class="{"off" if off else ""}" aria-pressed={json.dumps(not off)} '
+            f'onclick="toggle(this)" data-traces="{json.dumps(traces)}">{swatch}{escape(name)}</button>'
         )
-    return f"<p class=legend>{''.join(buttons)}</p>"
+    return f"<p class=legend>{''.join(buttons)}</p>" if len(swatches) > 1 else ""
 
 
 def distinguish(figure: go.Figure) -> dict[str, str]:
@@ -266,8 +256,7 @@ def distinguish(figure: go.Figure) -> dict[str, str]:
     """
     named = [trace for trace in figure.data if trace.name and trace.showlegend is not False]
     bars = (trace for trace in figure.data if trace.type == "bar" and trace.x is not None)
-    few = sum(len(trace.x) for trace in bars) <= _MOST_HATCHED
-    several = len({trace.name for trace in named}) > 1
+    is_coarse = sum(len(trace.x) for trace in bars) <= _MOST_HATCHED
     places: dict[str, list[str]] = {}
     swatches: dict[str, str] = {}
     for trace in named:
@@ -275,8 +264,9 @@ def distinguish(figure: go.Figure) -> dict[str, str]:
         known = places.setdefault(kind, [])
         if trace.name not in known:
             known.append(trace.name)
-        number = known.index(trace.name) if several and (few or kind != "bar") else 0
-        swatches.setdefault(trace.name, _swatch(trace, kind, number))
+        number = known.index(trace.name) if is_coarse or kind != "bar" else 0
+        sign = _sign(trace, kind, number)
+        swatches.setdefault(trace.name, f'<i aria-hidden=true style="color: {_colour(trace)}">{sign}</i>')
     return swatches
 
 
@@ -288,26 +278,20 @@ def _kind(trace: Any) -> str:
     return "line" if "lines" in mode else "dots"
 
 
-def _swatch(trace: Any, kind: str, number: int) -> str:
-    """Set hatching, dashes or symbol by number where none is set, and return the swatch of the legend."""
-    colour = _colour(trace)
+def _sign(trace: Any, kind: str, number: int) -> str:
+    """Set hatching, dashes or symbol by number where none is set, and return the sign of it."""
+    signs = _SIGNS[kind]
+    first, *_ = signs.values()
+    if kind == "bar" and trace.type != "bar":
+        return first
+    part, name = (trace.line, "dash") if kind == "line" else (trace.marker, "symbol")
     if kind == "bar":
-        hatch = ""
-        if trace.type == "bar" and not trace.marker.pattern.shape:
-            number %= len(HATCHING)
-            trace.marker.pattern = {"shape": HATCHING[number], "fgcolor": "#ffffff", "size": 6}
-            hatch = f' class="hatch{number}"'
-        return f'<i aria-hidden=true{hatch} style="background-color: {colour}"></i>'
-    if kind == "line":
-        if not trace.line.dash:
-            trace.line.dash = list(DASHES)[number % len(DASHES)]
-        border = DASHES.get(trace.line.dash, "dashed")
-        return f'<i aria-hidden=true class=line style="border-top: 3px {border} {colour}"></i>'
-    if trace.marker.symbol is None:
-        trace.marker.symbol = list(_SYMBOLS)[number % len(_SYMBOLS)]
-    symbol = trace.marker.symbol if isinstance(trace.marker.symbol, str) else ""
-    glyph = _SYMBOLS.get(symbol.removesuffix("-open"), "●")
-    return f'<i aria-hidden=true class=mark style="color: {colour}">{escape(glyph)}</i>'
+        part, name = trace.marker.pattern, "shape"
+    if part[name] is None:
+        part[name] = list(signs)[number % len(signs)]
+        if kind == "bar":
+            part.update(fgcolor="#ffffff", size=6)
+    return signs.get(str(part[name]).removesuffix("-open"), first)
 
 
 def _colour(trace: Any) -> str:
@@ -317,6 +301,57 @@ def _colour(trace: Any) -> str:
         if isinstance(colour, str) and re.fullmatch(r"#[0-9a-fA-F]{3,8}", colour):
             return colour
     return _SCALED if getattr(getattr(trace, "marker", None), "colorscale", None) else GREY
+
+
+def figure_text(figure: go.Figure) -> str:
+    """Return a text that says what a figure shows: its axes, and for each trace its values or their range."""
+    layout = figure.layout
+    axes = [layout[key] for key in layout.to_plotly_json() if key.startswith(("xaxis", "yaxis"))]
+    titles = [axis.title.text for axis in axes if axis.title.text]
+    rows = [note.text for note in layout.annotations if note.text]
+    texts = list(filter(None, (_trace_text(trace, layout, rows) for trace in figure.data)))
+    more = f" And {len(texts) - _MOST_SAID} more series." if len(texts) > _MOST_SAID else ""
+    return f"Chart. Axes: {', '.join(titles) or 'none'}. {' '.join(texts[:_MOST_SAID])}{more}"
+
+
+def _trace_text(trace: Any, layout: Any, rows: Sequence[str]) -> str:
+    """Return what one trace shows: a few points each, of many points the range; empty for a legend entry."""
+    if trace.type == "heatmap":
+        cells = np.asarray(trace.z, float)
+        share = np.count_nonzero(cells) / max(cells.size, 1)
+        return f"A map of {cells.shape[0]} x {cells.shape[1]} cells, {100 * share:.0f} % of them marked."
+    if trace.type == "parcoords":
+        return f"Lines across {', '.join(str(each.label) for each in trace.dimensions)}."
+    x = [value for value in ([] if trace.x is None else trace.x) if value is not None]
+    y = [] if trace.y is None else list(trace.y)
+    if not x or trace.type == "histogram":
+        return f"{trace.name}: a histogram of {len(x)} values." if x else ""
+    name = f"{trace.name}: " if trace.name else ""
+    units = [
+        layout[f"{axis[0]}axis{axis[1:]}"].ticksuffix or ""
+        for axis in (trace.xaxis or "x", trace.yaxis or "y")
+    ]
+    if trace.type == "bar" and trace.orientation == "h" and rows and len(trace.x) == len(rows):
+        bars = ((row, value) for row, value in zip(rows, trace.x, strict=True) if value is not None)
+        return f"{name}{', '.join(f'{row} {_amount(value, units[0])}' for row, value in bars)}."
+    if len(x) <= _MOST_SAID and len(x) == len(y):
+        pairs = ((_amount(a, units[0]), _amount(b, units[1])) for a, b in zip(x, y, strict=True))
+        is_named = isinstance(y[0], str)
+        return f"{name}{', '.join(f'{b} {a}' if is_named else f'{b} at {a}' for a, b in pairs)}."
+    ranges = (_range(values, unit) for values, unit in zip((x, y), units, strict=True))
+    return f"{name}{len(x)} points, {' by '.join(filter(None, ranges))}."
+
+
+def _amount(value: Any, unit: str) -> str:
+    """Return a value of an axis with its unit."""
+    if isinstance(value, str):
+        return value
+    return engineering(float(value), unit) if unit not in ("", "x", "%") else f"{value:.4g}{unit}"
+
+
+def _range(values: Iterable[Any], unit: str) -> str:
+    numbers = [value for value in values if value is not None and not isinstance(value, str)]
+    return f"{_amount(min(numbers), unit)} to {_amount(max(numbers), unit)}" if numbers else ""
 
 
 def amount_axis(title: str, unit: str, log: bool = False) -> dict[str, Any]:

@@ -2,121 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from itertools import groupby
+from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from npusim.catalogues import Entry, Listing
-from npusim.reporting.engineering import Amount, engineering
-from npusim.reporting.page import FOLD, Column, Table, fields
-from npusim.reporting.terminal import drawn_table, grid
-from npusim.workloads.variants import variants
+from npusim.reporting.engineering import engineering, quantity, worded
+from npusim.reporting.tables import grouped
+from npusim.reporting.terminal import grid
+from npusim.workloads.spec import variants
 
-_UNIT_WORDS = {"npu.dpu": "DPU", "npu.dsp": "DSP", "cpu": "CPU", "gpu": "GPU"}
-_NAME = {"style": "bold cyan"}
-# Keys of a workload that have a column of their own, or none.
-_OWN_KEYS = {"name", "kind", "model", "precision", "description", "operators", "macs", "file"}
-_OF_OPERATORS = (
-    "The DPU runs only the elementwise types that the SoC lists in dpu.eltwise_ops. An operator of another "
-    "type is costed by the bytes it moves, with a warning. Free: a view, the same bytes under another shape."
-)
+_SENTENCES = ("title", "summary", "description")
+"""Fields that stand by themselves, before all others."""
+_RATES = {"_bytes_per_s": "B/s", "_ops_per_s": "OP/s", "_hz": "Hz"}
+"""Units by the end of a key, where that of a metric would not do."""
+_NOTES = {
+    "ops": "The DPU runs only the elementwise types that the SoC lists in dpu.eltwise_ops. An operator of "
+    "another type is costed by the bytes it moves, with a warning. No unit: a view, the same bytes under "
+    "another shape.",
+    "workloads": "Also by the names of timm, torchvision and Ultralytics: ",
+}
+"""What stands below a catalogue."""
 
 
 def listing_page(listing: Listing) -> RenderableType:
-    """Return a catalogue for the terminal: one row for each entry, operators by family."""
+    """Return a catalogue for the terminal: entries alike but for their name share a row."""
     if not listing.entries:
         return Text(f"npusim ships no {listing.catalogue}.")
-    return _PAGES[listing.catalogue](listing.entries)
-
-
-def _described(lines_of: Callable[[Entry], Sequence[str]], entries: Sequence[Entry]) -> RenderableType:
-    """Return names on the left, on the right a description with dim facts below it."""
     table = grid()
-    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(style="bold cyan", overflow="fold", max_width=36)
     table.add_column(overflow="fold")
-    for entry in entries:
-        first, *facts = filter(None, lines_of(entry))
-        table.add_row(entry["name"], Text(first).append("".join(f"\n{fact}" for fact in facts), style="dim"))
+    for (sentence, facts), entries in grouped(listing.entries, _described).items():
+        about = Text("\n".join(filter(None, (sentence, facts))))
+        about.stylize("dim", len(sentence) if sentence else 0)
+        table.add_row(Text(", ".join(entry["name"] for entry in entries)), about)
+    note = _NOTES.get(listing.catalogue)
+    if note is not None:
+        more = ", ".join(sorted(variants())) if listing.catalogue == "workloads" else ""
+        table.add_row(Text("note", style="dim"), Text(note + more, style="dim"))
     return table
 
 
-def _soc_lines(entry: Entry) -> Sequence[str]:
-    sustained = engineering(entry["dram_bytes_per_s"], "B/s")
-    facts = [f"{sustained} DRAM"]
-    if "dram_peak_bytes_per_s" in entry:
-        facts = [f"{engineering(entry['dram_peak_bytes_per_s'], 'B/s')} DRAM, {sustained} sustained"]
-    if "npu_tiles" in entry:
-        facts = [
-            f"{entry['npu_tiles']} tiles",
-            engineering(entry["npu_clock_hz"], "Hz"),
-            f"{entry['npu_int8_ops_per_s'] / 1e12:.1f} TOPS int8",
-            f"{engineering(entry['npu_sram_bytes'], 'B')} SRAM",
-            *facts,
-        ]
-    return entry["title"], ", ".join(facts), f"devices: {', '.join(entry['devices'])}"
+def _described(entry: Entry) -> tuple[str, str]:
+    """Return what an entry is, and its facts."""
+    facts = [_fact(key, value) for key, value in entry.items() if key not in ("name", "file", *_SENTENCES)]
+    return " ".join(entry[key] for key in _SENTENCES if key in entry), ", ".join(filter(None, facts))
 
 
-def _technique_lines(entry: Entry) -> Sequence[str]:
-    rules = [f"needs {entry['needs']}"] if entry["needs"] else []
-    rules += [f"not with {other}" for other in entry["excludes"]]
-    rules += [f"settings: {', '.join(entry['settings'])}"] if entry["settings"] else []
-    return entry["summary"], "; ".join(rules)
-
-
-def _input(entry: Entry) -> str:
-    return ", ".join(str(value) for key, value in entry.items() if key not in _OWN_KEYS)
-
-
-def _workloads(entries: Sequence[Entry]) -> RenderableType:
-    columns = (
-        Column("name", layout={**_NAME, "no_wrap": True}),
-        Column("kind", layout=FOLD),
-        Column("", "input", _input, layout=FOLD),
-        Column("precision", layout=FOLD),
-        Column("operators"),
-        Column("", "MACs", lambda entry: Amount(entry["macs"])),
-    )
-    families = f"Also by the names of timm, torchvision and Ultralytics: {', '.join(sorted(variants()))}"
-    return Group(drawn_table(Table(columns, entries)), Text(), Text(families, style="dim"))
-
-
-def _ops(entries: Sequence[Entry]) -> RenderableType:
-    columns = (
-        Column("family", layout=_NAME),
-        *fields("units, types", layout=FOLD),
-    )
-    families = groupby(entries, key=lambda entry: (entry["family"], entry["units"]))
-    rows = [
-        {
-            "family": family,
-            "units": " ".join(_UNIT_WORDS[unit] for unit in units) or "free",
-            "types": ", ".join(entry["name"] for entry in members),
-        }
-        for (family, units), members in families
-    ]
-    return Group(drawn_table(Table(columns, rows)), Text(), Text(_OF_OPERATORS, style="dim"))
-
-
-def _space_lines(entry: Entry) -> Sequence[str]:
-    return entry["title"], f"{entry['points']:,} points", ", ".join(entry["axes"])
-
-
-def _format_lines(entry: Entry) -> Sequence[str]:
-    scale = f", {entry['scale_bits']} for the scale of {entry['block']}" if entry["scale_bits"] else ""
-    return [entry["title"], f"{entry['bits']} bits{scale}; {entry['source']}"]
-
-
-_PAGES: Mapping[str, Callable[[Sequence[Entry]], RenderableType]] = {
-    "socs": partial(_described, _soc_lines),
-    "workloads": _workloads,
-    "techniques": partial(_described, _technique_lines),
-    "ops": _ops,
-    "suites": partial(_described, lambda entry: [entry["title"]]),
-    "spaces": partial(_described, _space_lines),
-    "schedulers": partial(_described, lambda entry: [entry["summary"]]),
-    "formats": partial(_described, _format_lines),
-    "plugins": partial(_described, lambda entry: [entry["package"], entry["group"], entry["object"]]),
-}
+def _fact(key: str, value: Any) -> str:
+    """Return a field in words: its name and value, or its name alone where it is a switch that is on."""
+    if isinstance(value, bool) or not value:
+        return worded(key) if value else ""
+    if isinstance(value, int | float):
+        end = next((end for end in _RATES if key.endswith(end)), None)
+        shown = quantity(key, value) if end is None else engineering(value, _RATES[end])
+        return f"{worded(key.removesuffix(end or ''))} {shown}"
+    if isinstance(value, str):
+        return f"{worded(key)} {value}"
+    return f"{worded(key)}: {' '.join(map(str, value))}"

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import median
 from typing import Any
-
-from rich.text import Text
 
 from npusim.measuring import Device, Measurement, Row
 from npusim.measuring.document import UNKNOWN_CHIP, Benchmark, SingleOperator
 from npusim.reporting.charts import amount_bars
-from npusim.reporting.engineering import Amount, Cell, engineering, percent
-from npusim.reporting.page import FOLD, Column, Page, Plot, Table, document_page, fields, summed
+from npusim.reporting.engineering import Amount, engineering, percent
+from npusim.reporting.page import Page, Plot, document_page
+from npusim.reporting.tables import FOLD, Column, Table, fields, summed
 from npusim.reporting.terminal import counted
 from npusim.rounding import factor
 
 _MOST_TYPES = 3
 _MOST_BARS = 40
 _MOST_OPERATORS = 100
-_UNAVAILABLE = "not available"
 
 
 def measurement_page(measurement: Measurement) -> Page:
     """Return the page of a measurement: device, a line per row, warnings."""
     device, rows = measurement.device, measurement.rows
     latencies = {row.id: row.latency_s.median_s for row in rows[:_MOST_BARS] if row.latency_s}
+    lead = ""
+    if latencies:
+        longest = max(latencies, key=lambda name: latencies[name])
+        count, time = counted(len(latencies), "median time"), engineering(latencies[longest], "s")
+        lead = f"{count}; the longest is {time}, of {longest}."
     return document_page(
         measurement,
         f"Measurement on {device.name} ({device.kind.upper()})",
@@ -36,45 +38,39 @@ def measurement_page(measurement: Measurement) -> Page:
             _longest_operators(measurement),
         ],
         notes=_notes(measurement),
-        lead=_lead(latencies),
+        lead=lead,
     )
-
-
-def _lead(latencies: Mapping[str, float]) -> str:
-    """Return how many times were measured, and the longest."""
-    if not latencies:
-        return ""
-    longest = max(latencies, key=lambda name: latencies[name])
-    count = counted(len(latencies), "median time")
-    return f"{count}; the longest is {engineering(latencies[longest], 's')}, of {longest}."
 
 
 def _notes(measurement: Measurement) -> list[str]:
     """Return what is missing, the errors of estimates, and what `npusim calibrate` would lack."""
-    rows, imported = measurement.rows, measurement.tool != "npusim"
-    beside, compared = measurement.comparison, ""
+    rows, notes = measurement.rows, []
+    beside = measurement.comparison
     if beside is not None:
         rates = ", ".join(f"{factor(rate)} ({hint})" for hint, rate in beside.speedups.items())
-        compared = (
+        notes.append(
             f"{beside.file} has {rates or 'an unknown multiple of'} the rate of {beside.original}; "
             f"{percent(beside.same_answers)} of its answers are the same on the example inputs, and the "
             f"largest error is {beside.error:.2g} of the largest output"
         )
-    notes = {
-        compared: bool(compared),
-        "the measurement was interrupted: further rows are missing": not measurement.complete,
-        "energy is not available: no meter told it": not any(row.energy_j for row in rows),
-        **dict.fromkeys(_notes_on_predictions(measurement), True),
-        "the chip is not named, and `npusim calibrate` joins files of one chip: import again with --platform "
-        "NAME (the name that `npusim measure` shows on its first line)": (
-            imported and measurement.device.name == UNKNOWN_CHIP
-        ),
-        "whole networks check a calibration; what is fitted are the operators of `npusim measure --suite "
-        "default` (or add --fit-networks)": (
-            imported and not any(isinstance(row.model, Benchmark | SingleOperator) for row in rows)
-        ),
-    }
-    return [note for note, applies in notes.items() if applies]
+    if not measurement.complete:
+        notes.append("the measurement was interrupted: further rows are missing")
+    if not any(row.energy_j for row in rows):
+        notes.append("energy is not available: no meter told it")
+    notes += _notes_on_predictions(measurement)
+    if measurement.tool != "npusim" and measurement.device.name == UNKNOWN_CHIP:
+        notes.append(
+            "the chip is not named, and `npusim calibrate` joins files of one chip: import again with "
+            "--platform NAME (the name that `npusim measure` shows on its first line)"
+        )
+    if measurement.tool != "npusim" and not any(
+        isinstance(row.model, Benchmark | SingleOperator) for row in rows
+    ):
+        notes.append(
+            "whole networks check a calibration; what is fitted are the operators of `npusim measure --suite "
+            "default` (or add --fit-networks)"
+        )
+    return notes
 
 
 def _circumstances(device: Device) -> str:
@@ -90,36 +86,30 @@ def _circumstances(device: Device) -> str:
     return ", ".join(filter(None, facts))
 
 
-def _or_unavailable(value: float | None, unit: str, shown: str | None = None) -> Amount:
-    return Amount(value or None, unit, shown if value else _UNAVAILABLE)
-
-
 def _rows(measurement: Measurement) -> Table:
     rows = measurement.rows
     is_predicted = any(row.predicted_s for row in rows)
     columns = (
-        *fields("id: row, precision: floats"),
-        Column("", "latency", lambda row: _or_unavailable(row.latency_s and row.latency_s.median_s, "s")),
+        *fields("id: row, precision: floats, latency_s.median_s: latency"),
         Column("", "spread", _spread, words=False),
-        Column("throughput_per_s", None, _rate),
-        Column("energy_j", None, lambda row: _or_unavailable(row.energy_j, "J")),
-        Column("predicted_s"),
-        Column("", "error", _error),
+        *fields("throughput_per_s, energy_j, predicted_s"),
+        Column("", "error", lambda row: "" if row.predicted_s is None else _signed(row)),
         Column("", "of first", lambda row: _shares(row, rows[0]), words=False),
-        Column("peak_memory_bytes", "memory", lambda row: _or_unavailable(row.peak_memory_bytes, "B")),
-        Column("counted_memory_bytes", "counted", lambda row: _or_unavailable(row.counted_memory_bytes, "B")),
+        *fields("peak_memory_bytes: memory, counted_memory_bytes: counted"),
         # The terminal has no room for operators with predictions.
         Column("", "operators by time", _types, "html" if is_predicted else "", layout=FOLD),
     )
     return Table(columns, rows, "Rows", "measured")
 
 
-def _error(row: Row) -> Cell:
-    """Return the error of the estimate."""
-    if row.predicted_s is None:
-        return ""
-    error = row.predicted_s / row.measured_s - 1.0
-    return Amount(error, "", f"{error:+.0%}")
+def _error(row: Row) -> float:
+    """Return the relative error of the estimate."""
+    assert row.predicted_s is not None
+    return row.predicted_s / row.measured_s - 1.0
+
+
+def _signed(row: Row) -> Amount:
+    return Amount(_error(row), "", f"{_error(row):+.0%}")
 
 
 def _shares(row: Row, first: Row) -> str:
@@ -134,20 +124,15 @@ def _notes_on_predictions(measurement: Measurement) -> list[str]:
     rows = [row for row in measurement.rows if row.predicted_s is not None]
     if not rows:
         return []
-    errors = [abs(row.predicted_s / row.measured_s - 1.0) for row in rows if row.predicted_s]
+    errors = [abs(_error(row)) for row in rows if row.predicted_s]
     machines = ", ".join(dict.fromkeys(str(row.predicted_on) for row in rows))
-    first = measurement.rows[0]
-    return [
+    notes = [
         f"predicted on {machines}: median error {median(errors):.1%}, largest {max(errors):.0%}, of "
-        f"{counted(len(rows), 'row')}",
-        *([f"of first: measured and predicted time over {first.id}'s"] if len(rows) > 1 else []),
+        f"{counted(len(rows), 'row')}"
     ]
-
-
-def _rate(row: Row) -> Amount:
-    """Return a rate; below one per second without a prefix: m/s would read as metres."""
-    per_s = row.throughput_per_s
-    return _or_unavailable(per_s, "/s", f"{per_s:.3g} /s" if per_s and per_s < 1 else None)
+    if len(rows) > 1:
+        notes.append(f"of first: measured and predicted time over {measurement.rows[0].id}'s")
+    return notes
 
 
 def _spread(row: Row) -> str:
@@ -158,13 +143,12 @@ def _spread(row: Row) -> str:
     return percent((spread.high_s - spread.low_s) / spread.median_s)
 
 
-def _types(row: Row) -> Text:
+def _types(row: Row) -> str:
     """Return the types of operators that took longest, with their share of all operators' time."""
     by_type = summed((counter.type, counter.latency_s) for counter in row.operators)
     total_s = sum(by_type.values())
     longest = sorted(by_type.items(), key=lambda item: -item[1])[:_MOST_TYPES]
-    shares = [f"{kind} {percent(time_s / total_s)}" for kind, time_s in longest if time_s > 0]
-    return Text(", ".join(shares), style="dim")
+    return ", ".join(f"{kind} {percent(time_s / total_s)}" for kind, time_s in longest if time_s > 0)
 
 
 def _longest_operators(measurement: Measurement) -> Table:

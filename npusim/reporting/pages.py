@@ -70,9 +70,8 @@ def html_of(document: Document, command: str, page: RenderableType | None = None
     return replace(own, supplements=supplements_of(document)).html(command)
 
 
-_LOWER = {"h1": "h2", "h2": "h3", "h3": "h4"}
 # Names of elements and links to them, except those of plots, which differ already.
-_NAMED = re.compile(r'(\bid="|\bhref="#|url\(#)(?![0-9a-f]{8}-)')
+_NAMED = re.compile(r'(\bid="|\bhref="#)(?![0-9a-f]{8}-)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,55 +88,49 @@ class Result:
 
 
 def report_html(title: str, results: Sequence[Result], command: str) -> str:
-    """Return a page of all results, summary first, that needs no other file."""
-    from npusim.reporting.html import page
-
-    return page(
-        title,
-        _summary(results),
-        *(_section(number, result) for number, result in enumerate(results, 1)),
-        lead=_of_result(results[0], _headline) if results else "",
-        command=command,
-    )
-
-
-def _summary(results: Sequence[Result]) -> str:
-    from npusim.reporting.notebook import text_of
-
-    entries = []
-    for number, result in enumerate(results, 1):
-        subject, *_, sizes = text_of(result.document).splitlines()
-        headline = _verdict(result.document) or _of_result(result, _headline)
-        summary = headline or sizes.partition(";")[0].strip()
-        origin = f"made by <code>{escape(result.command)}</code>" if result.command else escape(result.origin)
-        entries.append(
-            f'<li><a href="#result-{number}">{escape(subject)}</a><br>{escape(summary)}'
-            f"<br><span class=note>{origin}</span></li>"
-        )
-    return f"<h2>Summary</h2><ol>{''.join(entries)}</ol>"
-
-
-def _of_result(result: Result, show: Callable[[Result], str]) -> str:
-    """Return what a page shows of a result; one read from a file may hold parts that do not fit together.
+    """Return a page of all results, summary first, that needs no other file.
 
     Raises
     ------
     FileError
-        Names the file.
+        Names a file whose parts do not fit together.
     """
+    from npusim.reporting.html import page
+    from npusim.reporting.notebook import text_of
+
+    entries, sections, headlines = [], [], []
+    for number, result in enumerate(results, 1):
+        headline, body = _shown(result)
+        subject, *_, sizes = text_of(result.document).splitlines()
+        origin = f"made by <code>{escape(result.command)}</code>" if result.command else escape(result.origin)
+        entries.append(
+            f'<li><a href="#result-{number}">{escape(subject)}</a><br>'
+            f"{escape(headline or sizes.partition(';')[0].strip())}<br><span class=note>{origin}</span></li>"
+        )
+        # Headings a level lower, and names with the result's number before them.
+        body = re.sub(r"(</?h)([123])\b", lambda match: f"{match[1]}{int(match[2]) + 1}", body)
+        body = _NAMED.sub(rf"\1r{number}-", body)
+        read = f"<p class=note>Read from {escape(result.origin)}</p>" if result.origin else ""
+        sections.append(f'<section class=result id="result-{number}">{body}{read}</section>')
+        headlines.append(headline)
+    summary = f"<h2>Summary</h2><ol>{''.join(entries)}</ol>"
+    return page(title, summary, *sections, lead=headlines[0] if results else "", command=command)
+
+
+def _shown(result: Result) -> tuple[str, str]:
+    """Return the headline of a result and its page, as HTML to stand within another one."""
+    from npusim.reporting.html import body_of
+
     try:
-        return show(result)
+        page = result.page() if result.page else own_page(result.document)
+        headline = page.headline if isinstance(page, Page) else ""
+        body = body_of(html_of(result.document, result.command, page))
+        return _verdict(result.document) or headline, body
     except (LookupError, AttributeError, TypeError, ValueError, ArithmeticError) as error:
         if not result.origin:
             raise
         problem = f"its parts do not fit together ({type(error).__name__}: {error})"
         raise FileError(result.origin, problem, "give it as npusim wrote it") from error
-
-
-def _headline(result: Result) -> str:
-    """Return the headline of a result's page; nothing where it has none."""
-    page = result.page() if result.page else own_page(result.document)
-    return page.headline if isinstance(page, Page) else ""
 
 
 def _verdict(document: Document) -> str:
@@ -150,17 +143,3 @@ def _verdict(document: Document) -> str:
     kept = sum(group.ok for group in groups)
     names = ", ".join(suite.name for suite in document.suites)
     return f"{names}: {kept} of {len(groups)} groups of figures within their limits"
-
-
-def _section(number: int, result: Result) -> str:
-    """Return a result's page as a section: headings a level lower, names with its number before them."""
-    from npusim.reporting.html import body_of, text
-
-    def page_of(result: Result) -> str:
-        return html_of(result.document, result.command, result.page() if result.page else None)
-
-    body = body_of(_of_result(result, page_of))
-    body = re.sub(r"(</?)(h[123])\b", lambda match: match[1] + _LOWER[match[2]], body)
-    body = _NAMED.sub(rf"\1r{number}-", body)
-    origin = text(f"Read from {result.origin}", "note") if result.origin else ""
-    return f'<section class=result id="result-{number}">{body}{origin}</section>'

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from html import escape
-from typing import Any
-
 import numpy as np
-from rich.console import RenderableType
 
 from npusim.reporting.charts import Figure, amount_bars, line_figure
 from npusim.reporting.engineering import engineering
 from npusim.reporting.html import COLOURS, amount_axis, log_axis
-from npusim.reporting.page import Column, Page, Plot, Remark, Section, Table, document_page, fields
-from npusim.reporting.terminal import bar, counted
+from npusim.reporting.page import Page, Plot, Remark, document_page
+from npusim.reporting.tables import Column, Table, cells_table, fields, marked
+from npusim.reporting.terminal import counted
 from npusim.studies.stream import Followed
 from npusim.studies.stream.document import sustained_per_s
-
-_DASHES = ("solid", "dash", "dot", "longdash", "dashdot")
-_CHOSEN = "bold green"
 
 
 def stream_page(result: Followed) -> Page:
@@ -26,20 +20,36 @@ def stream_page(result: Followed) -> Page:
     each = f"{counted(result.inferences_per_update, 'inference')} each"
     course = f"nodes {_course(result.nodes)}, edges {_course(result.edges)}"
     capacities = {f"{each.capacity} nodes": each.total_s for each in result.capacities}
-    chosen = {f"{result.capacity} nodes": COLOURS[2]}
-    rates = "Best way by rate of updates (shaded), among those that lose no edge"
+    best = min((s for s in result.strategies if s.lost_edges == 0.0), key=lambda s: s.total_s)
+    chosen = [each for each in result.capacities if each.capacity == result.capacity]
+    strategies = fields(
+        "name: way to keep up, compilations, compile_s, mask_s, inference_s, total_s, memory_bytes"
+    )
+    answers = fields(
+        "name: at these rates, answer_s: answer mean, answer_p99_s: p99, in_force_s: update in force"
+    )
+    timed = [way for way in result.strategies if way.answer_s is not None]
+    sized = (
+        Column("capacity", text="{}"),
+        *fields("compilations, latency_s, total_s, memory_bytes"),
+    )
+    colours = {f"{result.capacity} nodes": COLOURS[2]}
+    title = "Ways to keep up"
     return document_page(
         result,
         "Stream of updates",
         f"{result.updates} updates ({source}), {each}; {course}",
         [
-            Plot(rates, lambda: _rate_figure(result)),
-            _strategies(result),
-            *_answers(result),
+            Plot(
+                "Best way by rate of updates (shaded), among those that lose no edge",
+                lambda: _rate_figure(result),
+            ),
+            Table(strategies, result.strategies, title, "strategies", style=marked(best), whole=True),
+            Table(answers, timed, "Times to an answer", "answers"),
             _rates(result),
             Plot("Time spent, update by update", lambda: _time_figure(result)),
-            Plot("Pad and mask, by capacity", lambda: amount_bars("time in all", "s", capacities, chosen)),
-            _capacities(result),
+            Plot("Pad and mask, by capacity", lambda: amount_bars("time in all", "s", capacities, colours)),
+            Table(sized, result.capacities, "Capacities", "capacities", style=marked(*chosen)),
             *_stored(result),
         ],
         [Remark("Break-even", _even(result), "cyan"), Remark("Lost edges", _lost(result), "yellow")],
@@ -53,99 +63,41 @@ def _course(values: tuple[int, int, int]) -> str:
     return f"{start} to {end}{peak}"
 
 
-def _strategies(result: Followed) -> Table:
-    best = min((s for s in result.strategies if s.lost_edges == 0.0), key=lambda s: s.total_s)
-    columns = (
-        *fields("name: way to keep up, compilations, compile_s, mask_s, inference_s, total_s"),
-        *fields("memory_bytes"),
-    )
-    rows, title = result.strategies, "Ways to keep up"
-    return Table(columns, rows, title, "strategies", style=lambda s: _CHOSEN if s is best else "", whole=True)
-
-
-def _answers(result: Followed) -> list[Section]:
-    """Return the times to an answer, where rates were asked for."""
-    columns = (
-        Column("name", "at these rates"),
-        Column("answer_s", "answer, mean"),
-        *fields("answer_p99_s: p99, in_force_s: update in force"),
-    )
-    rows = [way for way in result.strategies if way.answer_s is not None]
-    return [Table(columns, rows, "Times to an answer", "answers")] if rows else []
-
-
 def _rates(result: Followed) -> Table:
     """Return which way leaves time for most inferences at which rate of updates."""
-    longest = max((best.from_inferences_per_s for best in result.best_by_rate), default=0.0)
-
-    def updates(best: Any) -> str:
+    rows = []
+    for best in result.best_by_rate:
         begin, end = engineering(best.from_updates_per_s, ""), best.to_updates_per_s
-        return f"{begin} and more" if end is None else f"{begin} to {engineering(end, '')}"
-
-    def inferences(best: Any) -> str:
+        updates = f"{begin} and more" if end is None else f"{begin} to {engineering(end, '')}"
         ends = (engineering(v, "") for v in (best.from_inferences_per_s, best.to_inferences_per_s))
-        return " to ".join(dict.fromkeys(ends))
-
-    columns = (
-        Column("", "updates a second", updates),
-        Column("strategy", "most inferences a second by"),
-        Column("", "inferences a second", inferences, words=False),
-        Column("", "", lambda best: bar(best.from_inferences_per_s, longest, width=16), "terminal"),
-    )
-    return Table(columns, result.best_by_rate, "Best way by rate of updates")
+        rows.append((updates, best.strategy, " to ".join(dict.fromkeys(ends))))
+    headings = ("updates a second", "most inferences a second by", "inferences a second")
+    return cells_table(headings, rows, "Best way by rate of updates")
 
 
-def _capacities(result: Followed) -> Table:
-    longest = max(each.total_s for each in result.capacities)
-
-    def style(each: Any) -> str:
-        return _CHOSEN if each.capacity == result.capacity else ""
-
-    def total_bar(each: Any) -> RenderableType:
-        return bar(each.total_s, longest, "green" if style(each) else "cyan", 24)
-
-    columns = (
-        Column("capacity", text="{}"),
-        *fields("compilations, latency_s, total_s, memory_bytes"),
-        Column("", "", total_bar, "terminal"),
-    )
-    return Table(columns, result.capacities, "Capacities", "capacities", style=style)
-
-
-def _stored(result: Followed) -> list[Section]:
+def _stored(result: Followed) -> list[Table]:
     """Return batches with stored hidden features, and nodes that arrive batch after batch."""
     stored = result.stored_features
     if stored is None:
         return []
-
-    def columns(heading: str, part: str) -> tuple[Column, ...]:
-        return (
-            Column("", heading, lambda row: f"{row.roots} roots, {row.stored:.0%} stored"),
-            Column(f"{part}skipped_share", "skipped"),
-            Column(f"{part}latency_s", "latency"),
-            Column(f"{part}latency_stored_s", "with store"),
-            Column(f"{part}storing_s", "storing"),
-        )
-
-    by_batch = (*columns("batches with stored features", ""), Column("store_bytes", "store"))
-    sections: list[Section] = [Table(by_batch, stored.batches)]
-    if stored.arrivals is None:
-        return sections
-    counted_ = (*columns("counted on real data", "counted."), _accuracies(lambda row: row.counted))
-    periods = (
-        Column("", "nodes that arrive", lambda period: f"up to {period.nodes} nodes"),
-        *fields("batches, skipped_share, refill_s: refill, longest_latency_s: longest"),
-        *fields("longest_latency_stored_s: with store"),
-        _accuracies(lambda period: period),
+    figures = "skipped_share: skipped, latency_s: latency, latency_stored_s: with store, storing_s: storing"
+    counted_figures = ", ".join(f"counted.{figure}" for figure in figures.split(", "))
+    batches = fields(f"roots, stored, {figures}, store_bytes: store")
+    counted_ = fields(
+        f"roots, stored, {counted_figures}, counted.accuracy, counted.accuracy_stored: with store"
     )
-    return [*sections, Table(counted_, stored.batches), Table(periods, stored.arrivals.periods)]
-
-
-def _accuracies(of: Any) -> Column:
-    def show(row: Any) -> str:
-        return f"{100 * of(row).accuracy:.1f} / {100 * of(row).accuracy_stored:.1f} %"
-
-    return Column("", "accuracy", show, words=False)
+    title = "Batches with stored features"
+    tables = [
+        Table(batches, stored.batches, title, titled=True),
+        Table(counted_, [one for one in stored.batches if one.counted], "Counted on real data", titled=True),
+    ]
+    if stored.arrivals is not None:
+        periods = fields(
+            "nodes, batches, skipped_share: skipped, refill_s: refill, longest_latency_s: longest, "
+            "longest_latency_stored_s: with store, accuracy, accuracy_stored: with store"
+        )
+        tables.append(Table(periods, stored.arrivals.periods, "Nodes that arrive, up to", titled=True))
+    return tables
 
 
 def _lost(result: Followed) -> list[str]:
@@ -175,13 +127,11 @@ def _even(result: Followed) -> list[str]:
 
 
 def _time_figure(result: Followed) -> Figure:
-    series, styles = {}, {}
-    for i, way in enumerate(result.strategies):
-        line = {"color": COLOURS[i], "shape": "hv", "dash": _DASHES[i % len(_DASHES)]}
-        series[str(way.name)] = (list(range(len(way.cumulative_s))), way.cumulative_s)
-        styles[str(way.name)] = {"line": line}
-    spent = amount_axis("time spent so far", "s")
-    return line_figure(series, {"title": "updates"}, spent, styles=styles)
+    series = {
+        str(way.name): (list(range(len(way.cumulative_s))), way.cumulative_s) for way in result.strategies
+    }
+    figure = line_figure(series, {"title": "updates"}, amount_axis("time spent so far", "s"))
+    return figure.update_traces(line_shape="hv")
 
 
 def _rate_figure(result: Followed) -> Figure | None:
@@ -191,18 +141,14 @@ def _rate_figure(result: Followed) -> Figure | None:
     if not limits:
         return None
     rates = [float(rate) for rate in np.geomspace(0.03 * min(limits), max(limits), 400)]
-    series, styles, colours = {}, {}, {}
-    for i, way in enumerate(ways):
+    series = {}
+    for way in ways:
         name = f"{way.name}, {way.lost_edges:.0%} of the edges lost" if way.lost_edges else str(way.name)
-        colours[str(way.name)] = COLOURS[i]
         series[name] = (rates, [sustained_per_s(way, rate) for rate in rates])
-        styles[name] = {
-            "line": {"color": COLOURS[i], "dash": "dot" if way.lost_edges else "solid"},
-            "hovertemplate": f"{escape(name)}: %{{y:.3~s}}/s at %{{x:.3~s}} updates/s<extra></extra>",
-        }
-    inferences = {"title": "inferences a second", "tickformat": "~s", "rangemode": "tozero"}
     updates = log_axis("updates a second", "/s", rates[0], rates[-1])
-    figure = line_figure(series, updates, inferences, styles=styles, height=460)
+    inferences = amount_axis("inferences a second", "")
+    figure = line_figure(series, updates, inferences, height=460)
+    colours = dict(zip((str(way.name) for way in ways), COLOURS, strict=False))
     for best in result.best_by_rate:
         begin, end = max(best.from_updates_per_s, rates[0]), best.to_updates_per_s or rates[-1]
         if end > begin:

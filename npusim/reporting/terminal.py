@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -16,8 +16,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from npusim.errors import brief, printable
-from npusim.reporting.engineering import Amount, Cell, part
-from npusim.reporting.page import Column, Figures, Later, Lines, Page, Plot, Remark, Section, Table
+from npusim.reporting.engineering import Amount, Cell
+from npusim.reporting.page import Figures, Later, Lines, Page, Plot, Remark, Section
+from npusim.reporting.tables import Table
 
 _JOINTS = "/:+.@,"
 _THINNEST = 1 / 64  # shortest bar as a share of the longest: a small value must not look like 0
@@ -28,7 +29,8 @@ def rendered(page: Page) -> RenderableType:
     head: list[RenderableType] = [_title(page)]
     if page.subject:
         head.append(Text(page.subject, style="dim"))
-    blocks = [Group(*head), *(_section(section, page.details) for section in page.shown)]
+    built = (s.build() if isinstance(s, Later) and page.details else [s] for s in page.shown)
+    blocks = [Group(*head), *(_section(section, page.details) for part in built for section in part)]
     remarks = _remarks(page.remarks)
     blocks += [remarks] if remarks.row_count else []
     blocks += [Text(page.conclusion, style="bold")] if page.conclusion else []
@@ -90,8 +92,8 @@ def drawn_table(table: Table) -> RenderableType:
     for record, row in zip(records, cells, strict=True):
         drawn.add_row(*(_cell(cell, not i) for i, cell in enumerate(row)), style=table.style(record))
     left = len(table.on_terminal) - len(records)
-    caption = table.caption or (f"and {left:,} more: --format json" if left else "")
-    below = [Text(caption, style="dim") if isinstance(caption, str) else caption] if caption else []
+    more = f"and {left:,} more: --format json" if left else ""
+    below = [Text(line, style="dim") for line in (more, table.caption) if line]
     above = [Text(table.title, style="bold")] if table.titled else []
     return Group(*above, drawn, *below) if above or below else drawn
 
@@ -140,14 +142,8 @@ def conditions(run: Any, tiles: int | None = None) -> str:
     if not tiles:
         return how
     used = tiles * run.contexts
-    if run.contexts > 1:
-        idle = f" ({used} of {run.npu_tiles} tiles)" if used < run.npu_tiles else ""
-        return f"{how}, {counted(tiles, 'tile')} x {run.contexts} contexts{idle}"
-    return (
-        f"{how}, {tiles} of {run.npu_tiles} tiles"
-        if used < run.npu_tiles
-        else f"{how}, {counted(tiles, 'tile')}"
-    )
+    part = f"{used} of {run.npu_tiles} tiles" if used < run.npu_tiles else counted(used, "tile")
+    return f"{how}, {part}" + (f" in {run.contexts} contexts" if run.contexts > 1 else "")
 
 
 def grid(gap: int = 2) -> RichTable:
@@ -175,19 +171,6 @@ def bar(value: float, longest: float, style: str = "cyan", width: int | None = N
 def share_bar(share: float) -> RenderableType:
     """Return a bar of 24 characters that a share fills."""
     return bar(share, 1.0, width=24)
-
-
-def shares_table(
-    heading: str, amounts: Mapping[str, float], unit: str, whole: float, name: str, caption: str = ""
-) -> Table:
-    """Return a table of named amounts with their shares of a whole, shown where details are asked for."""
-    columns = (
-        Column("", heading, lambda row: row[0], layout={"min_width": 14}),
-        Column("", "", lambda row: Amount(row[1], unit)),
-        Column("", "share", lambda row: part(row[1] / whole)),
-        Column("", "", lambda row: share_bar(row[1] / whole), "terminal"),
-    )
-    return Table(columns, list(amounts.items()), name=name, caption=caption, detail=True)
 
 
 class LongName:

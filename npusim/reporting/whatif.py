@@ -4,38 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from html import escape
 from itertools import product
 from statistics import median
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from npusim.reporting.charts import Figure, add_launch, add_marks, blank_figure, line_figure
-from npusim.reporting.engineering import (
-    Cell,
-    cell,
-    engineering,
-    factor,
-    factors,
-    last_digit,
-    last_digit_of_rate,
-)
-from npusim.reporting.html import COLOURS, amount_axis, log_axis, names_axis
-from npusim.reporting.memory import KINDS, SHORT_KINDS, kind_bars
-from npusim.reporting.page import Column, Page, Plot, Remark, Section, Table, document_page, fields, grouped
-from npusim.reporting.terminal import LongName, conditions, drawn_table
+from npusim.reporting.charts import Figure, add_marks, blank_figure, line_figure, stacked_bars
+from npusim.reporting.engineering import Cell, cell, engineering, factor, last_digit, last_digit_of_rate
+from npusim.reporting.html import COLOURS, GREY, amount_axis, log_axis, names_axis
+from npusim.reporting.machine import KIND_COLUMNS, KINDS, kind_bars
+from npusim.reporting.page import Page, Plot, Remark, Section, document_page
+from npusim.reporting.tables import Column, Table, fields, grouped, marked
+from npusim.reporting.terminal import LongName, bar, conditions
 from npusim.studies.comparison import Crossover, Untouched, Variant, WhatIf
 from npusim.techniques import NONE
 
-_KEPT, _SAVED, _LOST = "cyan", "green", "red"
-_LONGEST = 20  # characters of the longest bar of the waterfall
-# Longest time that is drawn in full, in medians of all stacks, for the baseline twice that: one slow stack
-# flattens no other.
+# Longest time that is drawn in full, in medians of all stacks: one slow stack flattens no other.
 _TIMES_MEDIAN = 2.0
-_PAYS = 1.005  # least speed-up that counts as a gain
-_NARROWEST = 12  # least width of stack names beside the values of a setting, in characters
 # Ratio of the longest to the shortest time from which a linear axis would flatten the short ones.
 _FLATTENS = 6.0
 _Row = Variant | Untouched
@@ -45,10 +31,7 @@ def whatif_page(result: WhatIf) -> Page:
     """Return the page of a comparison, with or without `over`."""
     how = f"{conditions(result)}; speed-ups over {result.baseline}"
     if result.over:
-        how = (
-            f"{conditions(result, 0)}; at each point: {_quantity(result)}, "
-            f"speed-up over {result.baseline} and its 90 % interval"
-        )
+        how = f"{conditions(result, 0)}; {_quantity(result)}, and speed-up over {result.baseline}"
     return document_page(
         result,
         "Technique stacks",
@@ -94,29 +77,38 @@ def _rows(result: WhatIf) -> list[_Row]:
     return [*devices, *result.variants]
 
 
-def _name(row: _Row, style: str = "") -> Cell:
+def _name(row: _Row) -> Cell:
     if isinstance(row, Untouched):
         return Text(f"{NONE} on the {row.device.upper()}", style="dim")
-    return LongName(row.techniques, style)
+    return LongName(row.techniques)
 
 
-def _rate(row: _Row) -> Cell:
-    """Return the throughput, to the digits of the latency where one inference follows another."""
+def _last_digit(row: _Row) -> int | None:
+    """Return the last digit of a rate: that of the latency where one inference follows another."""
     single = row.throughput_per_s == 1.0 / row.latency_s
-    last = last_digit_of_rate(row.latency_interval_s) if single else None
-    return cell("throughput_per_s", row.throughput_per_s, last)
+    return last_digit_of_rate(row.latency_interval_s) if single else None
+
+
+def _time(row: _Row) -> str:
+    """Return the time between two inferences, to the digits of the latency where it is that."""
+    single = row.throughput_per_s == 1.0 / row.latency_s
+    return engineering(_interval_s(row), "s", last_digit(row.latency_interval_s) if single else None)
 
 
 def _variants(result: WhatIf) -> Table:
     """Return all figures of all stacks; on the terminal the most important, with the untouched network."""
-    best, over, single = _best(result.variants), bool(result.over), result.requests == 1
+    over, single = bool(result.over), result.requests == 1
     both = any(factor(v.speedup_latency) != factor(v.speedup_throughput) for v in result.variants)
+
+    def rate(row: _Row) -> Cell:
+        return cell("throughput_per_s", row.throughput_per_s, _last_digit(row))
+
     columns = (
         *([Column("", "at", lambda v: _at(v.at), "html")] if over else []),
         Column("stack") if over else Column("techniques", show=_name),
         Column("latency_s"),
         Column("latency_interval_s", only="" if single else "html"),
-        Column("throughput_per_s", "rate", _rate, only="html" if single else ""),
+        Column("throughput_per_s", "rate", rate, only="html" if single else ""),
         *fields("energy_j, dram_bytes"),
         *([Column("speedup_latency", "speed-up\nlatency")] if both else []),
         Column("speedup_throughput", "\nrate" if both else None),
@@ -125,16 +117,9 @@ def _variants(result: WhatIf) -> Table:
         *(Column(f"dram.{kind}", title, only="html") for kind, title in KINDS.items()),
         Column("accuracy"),
     )
-    return Table(
-        columns,
-        result.variants,
-        "Figures",
-        "variants",
-        terminal=_rows(result),
-        style=lambda row: "bold green" if row is best else "dim" if getattr(row, "dominated_by", "") else "",
-        only="html" if over else "",
-        gap=1,
-    )
+    style, only = marked(_best(result.variants)), "html" if over else ""
+    rows: Any = {"terminal": _rows(result), "only": only}
+    return Table(columns, result.variants, "Figures", "variants", style=style, gap=1, **rows)
 
 
 def _stack_sections(result: WhatIf) -> list[Section]:
@@ -147,42 +132,17 @@ def _stack_sections(result: WhatIf) -> list[Section]:
 
 
 def _waterfall(result: WhatIf) -> Table:
-    """Return a bar for each stack: its time, and the difference to the stack that it adds to."""
-    interval_s = {variant.techniques: _interval_s(variant) for variant in result.variants}
-    rows = _rows(result)
-    slowest_s = max(map(_interval_s, rows))
-    middle_s, base_s = median(interval_s.values()), interval_s[result.baseline]
-    shortest_s = _TIMES_MEDIAN * middle_s
-    longest_s = min(slowest_s, base_s if shortest_s < base_s < 2.0 * shortest_s else shortest_s)
-    best = _best(result.variants)
-
-    def bar(row: _Row) -> Text:
-        now_s = _interval_s(row)
-        return _falling(now_s, interval_s.get(getattr(row, "step_from", None) or "", now_s), longest_s)
-
+    """Return a bar for each stack: its time; and what it gains over the stack that it adds to."""
+    middle_s = median(map(_interval_s, result.variants))
+    longest_s = min(_TIMES_MEDIAN * middle_s, max(map(_interval_s, _rows(result))))
     columns = (
-        Column("", "", lambda row: _name(row, "bold green" if row is best else "")),
-        Column("", _quantity(result), bar),
+        Column("", "", _name),
+        Column("", _quantity(result), lambda row: bar(_interval_s(row), longest_s, width=20), words=True),
         *fields("step_speedup, step_interval, speedup_throughput, speedup_interval"),
     )
-    saved, lost = ("░ saved", _SAVED), ("▓ lost", _LOST)
-    legend = Text.assemble(("█ time", _KEPT), "; against the stack that it adds to: ", saved, ", ", lost)
-    legend.append("; ▶ goes on" if slowest_s > longest_s else "")
-    return Table(columns, rows, caption=legend, only="terminal", gap=1)
-
-
-def _falling(now_s: float, before_s: float, longest_s: float) -> Text:
-    """Return a bar as long as the longer of two times; what is saved or lost stands apart."""
-    now, before = (round(_LONGEST * min(1.0, value / longest_s)) for value in (now_s, before_s))
-    bar = Text("█" * max(1, min(now, before)), style=_KEPT)
-    if now < before:
-        bar.append("░" * (before - now), style=_SAVED)
-    else:
-        bar.append("▓" * (now - before), style=_LOST)
-    if max(now_s, before_s) > longest_s * (1 + 1e-9):
-        bar.right_crop(1)
-        bar.append("▶", style=_KEPT if now_s > longest_s else _SAVED)
-    return bar
+    legend = f"step: against the stack that it adds to; bars end at {engineering(longest_s, 's')}"
+    style = marked(_best(result.variants))
+    return Table(columns, _rows(result), caption=legend, only="terminal", gap=1, style=style)
 
 
 def _axis(title: str, unit: str, values: Sequence[float]) -> dict[str, Any]:
@@ -190,58 +150,26 @@ def _axis(title: str, unit: str, values: Sequence[float]) -> dict[str, Any]:
     low, high = min(values), max(values)
     if low > 0.0 and high > _FLATTENS * low:
         return log_axis(title, unit, low, high)
-    if unit == "s":
-        return amount_axis(title, "s")
-    return {"title": title, "ticksuffix": unit, "rangemode": "tozero"}
+    return amount_axis(title, unit)
 
 
 def _waterfall_figure(result: WhatIf) -> Figure:
     """Return the time of each stack, and what it saves or loses against the stack that it adds to."""
     time_s = {v.techniques: _interval_s(v) for v in result.variants}
+    rows = {}
+    for v in result.variants:
+        now_s = time_s[v.techniques]
+        before_s = time_s.get(v.step_from or "", now_s)
+        launch_s = min(v.launch_s or 0.0, now_s, before_s) if result.requests == 1 else 0.0
+        rows[v.techniques] = {
+            "launch": launch_s,
+            _quantity(result): min(now_s, before_s) - launch_s,
+            "saved against the stack that it adds to": max(0.0, before_s - now_s),
+            "lost against it": max(0.0, now_s - before_s),
+        }
+    colours = dict(zip(next(iter(rows.values())), (GREY, COLOURS[0], "#bbddbb", COLOURS[1]), strict=True))
     axis = _axis(_quantity(result), "s", list(time_s.values()))
-    scale = "; logarithmic axis" if axis.get("type") == "log" else ""
-    figure = blank_figure(
-        title=f"Waterfall: {_quantity(result)} of each stack{scale}",
-        barmode="overlay",
-        xaxis=axis,
-        yaxis=names_axis(list(time_s)),
-        height=150 + 34 * len(time_s),
-        margin={"r": 60},
-    )
-    launches_s = [v.launch_s or 0.0 for v in result.variants]
-    if result.requests == 1 and not scale and min(launches_s) > 0.0:
-        add_launch(figure, 0.0, min(launches_s), min(launches_s) / max(time_s.values()))
-    steps = [(v, time_s[v.step_from], time_s[v.techniques]) for v in result.variants if v.step_from in time_s]
-    for name, colour, sign in (("time saved", COLOURS[2], 1.0), ("time lost", COLOURS[1], -1.0)):
-        bars = [step for step in steps if sign * (step[1] - step[2]) > 0.0]
-        if bars:
-            figure.add_bar(
-                base=[min(before, after) for _, before, after in bars],
-                x=[abs(before - after) for _, before, after in bars],
-                y=[v.techniques for v, *_ in bars],
-                orientation="h",
-                name=f"{name} against the stack that it adds to",
-                marker={"color": colour, "opacity": 0.45},
-                customdata=[f"{factor(v.step_speedup or 1.0)} {escape(v.step_from or '')}" for v, *_ in bars],
-                hovertemplate=f"%{{y}}<br>{name}: %{{customdata}}<extra></extra>",
-            )
-
-    def label(v: Variant) -> str:
-        return f" {Column('latency_s').cell(v) if result.requests == 1 else engineering(_interval_s(v), 's')}"
-
-    add_marks(
-        figure,
-        _quantity(result),
-        result.variants,
-        lambda v: (time_s[v.techniques], v.techniques),
-        {"color": COLOURS[0], "size": 11, "symbol": "diamond"},
-        label,
-        mode="markers+text",
-        hovertemplate="%{y}: %{text}<extra></extra>",
-        textposition="middle right",
-        cliponaxis=False,
-    )
-    return figure
+    return stacked_bars(rows, "s", colours).update_layout(xaxis=axis)
 
 
 def _error(variants: Sequence[Variant]) -> dict[str, object] | None:
@@ -249,13 +177,9 @@ def _error(variants: Sequence[Variant]) -> dict[str, object] | None:
     spans = [(v.speedup_throughput, *v.speedup_interval) for v in variants if v.speedup_interval is not None]
     if len(spans) < len(variants):
         return None
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [max(0.0, high - value) for value, _, high in spans],
-        "arrayminus": [max(0.0, value - low) for value, low, _ in spans],
-        "thickness": 1.2,
-    }
+    above = [max(0.0, high - value) for value, _, high in spans]
+    below = [max(0.0, value - low) for value, low, _ in spans]
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1.2}
 
 
 def _speedup_title(result: WhatIf) -> str:
@@ -286,34 +210,36 @@ def _speedup_figure(result: WhatIf) -> Figure:
 
 
 def _over_sections(result: WhatIf) -> list[Section]:
-    """Return times and speed-ups along the first setting, for each combination of the others."""
+    """Return times, speed-ups and traffic along the first setting, for each combination of the others."""
     axis, *others = result.over
     sections: list[Section] = []
     for combination in product(*(result.over[path] for path in others)):
         fixed = dict(zip(others, combination, strict=True))
-        variants = [variant for variant in result.variants if fixed.items() <= variant.at.items()]
-        where = f" at {_at(fixed)}" if fixed else ""
-        for title, speedups in ((_quantity(result).capitalize(), False), (_speedup_title(result), True)):
-            sections.append(Plot(f"{title}{where}", partial(_along, result, axis, variants, speedups)))
-        sections.append(_Chart(variants, axis, ", ".join(filter(None, (axis, _at(fixed))))))
-        sections += _traffic(variants, axis, where)
+        chosen = (variant for variant in result.variants if fixed.items() <= variant.at.items())
+        variants = [v for of_stack in grouped(chosen, lambda v: v.stack).values() for v in of_stack]
+        best = map(_best, grouped(variants, lambda v: v.at[axis]).values())
+        where, style = f" at {_at(fixed)}" if fixed else "", marked(*best)
+        point = (
+            Column("stack", show=lambda v: LongName(v.stack)),
+            Column("", axis.rpartition(".")[2], lambda v: v.at[axis], layout={"no_wrap": True}),
+        )
+        times = (
+            *point,
+            Column("", _quantity(result), _time, words=False),
+            *fields("speedup_throughput, speedup_interval, energy_j, bound: bound"),
+        )
+        traffic = (*point, Column("dram_bytes"), *KIND_COLUMNS)
+        title = "DRAM traffic by kind"
+        on_terminal: Any = {"only": "terminal", "titled": True, "gap": 1}
+        bars = {f"{v.at[axis]} {v.stack}": v.dram for v in variants}
+        sections += [
+            Plot(f"{_quantity(result).capitalize()}{where}", partial(_along, result, axis, variants, False)),
+            Plot(f"{_speedup_title(result)}{where}", partial(_along, result, axis, variants, True)),
+            Table(times, variants, f"{axis}{where}", style=style, **on_terminal),
+            Plot(f"{title}{where}", partial(kind_bars, bars)),
+            Table(traffic, variants, f"{title}{where}", style=style, **on_terminal),
+        ]
     return [*sections, _variants(result)]
-
-
-def _traffic(variants: Sequence[Variant], axis: str, where: str) -> list[Section]:
-    """Return DRAM traffic by kind along a setting: bars, and a table for the terminal."""
-    several = len({variant.stack for variant in variants}) > 1
-    names = {f"{v.at[axis]} {v.stack}" if several else v.at[axis]: v.dram for v in variants}
-    columns = (
-        Column("", axis.rpartition(".")[2], lambda v: v.at[axis], layout={"no_wrap": True}),
-        *([Column("", "stack", lambda v: LongName(v.stack))] if several else []),
-        *fields("latency_s, dram_bytes"),
-        *(Column(f"dram.{kind}", title) for kind, title in zip(KINDS, SHORT_KINDS, strict=True)),
-    )
-    return [
-        Plot(f"DRAM traffic by kind{where}", partial(kind_bars, names)),
-        Table(columns, variants, f"DRAM traffic by kind{where}", only="terminal", titled=True, gap=1),
-    ]
 
 
 def _along(result: WhatIf, axis: str, variants: Sequence[Variant], speedups: bool) -> Figure:
@@ -324,67 +250,18 @@ def _along(result: WhatIf, axis: str, variants: Sequence[Variant], speedups: boo
         series[stack] = ([v.at[axis] for v in points], values)
         colour = COLOURS[i % len(COLOURS)]
         styles[stack] = {
-            "line": {"color": colour, "dash": "solid" if i < len(COLOURS) else "dot"},
+            "line": {"color": colour},
             "marker": {"size": 9 if speedups else 6, "color": colour},
             "error_y": _error(points) if speedups else None,
-            "customdata": [factor(value) if speedups else engineering(value, "s") for value in values],
-            "hovertemplate": f"{escape(stack)}<br>%{{x}}: %{{customdata}}<extra></extra>",
+            "hovertext": [factor(value) if speedups else engineering(value, "s") for value in values],
         }
     along = {"title": axis, "type": "category", "categoryarray": result.over[axis]}
     times_s = [_interval_s(v) for v in result.variants]
     y_axis = _speedup_axis(result.variants) if speedups else _axis(_quantity(result), "s", times_s)
-    figure = line_figure(
-        series, along, y_axis, mode="markers" if speedups else "lines+markers", styles=styles
-    )
-    if speedups:  # intervals of several stacks at one value stand side by side
-        figure.update_layout(scattermode="group")
-    return figure
-
-
-class _Chart:
-    """Stacks down the side, values of a setting across the top; more tables where these do not fit."""
-
-    def __init__(self, variants: Sequence[Variant], axis: str, title: str) -> None:
-        self._title = title
-        self._by_value = grouped(variants, lambda v: v.at[axis])
-        self._stacks = list(dict.fromkeys(variant.stack for variant in variants))
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield as many tables as the values take in this width, each headed by the setting's name."""
-        variants = [variant for members in self._by_value.values() for variant in members]
-        lines = [line for variant in variants for line in _point_lines(variant)]
-        width = max(map(len, (*self._by_value, *lines)))
-        names = max((len(stack) for stack in self._stacks), default=0)
-        names = min(names, max(_NARROWEST, options.max_width // 3))
-        layout = {"min_width": names, "max_width": names}
-        fit = max(1, (options.max_width - names) // (width + 1))
-        columns = [
-            Column("", value, lambda stack, members=members: self._shown(stack, members), words=False)
-            for value, members in self._by_value.items()
-        ]
-        stacks = Column("", "", lambda stack: stack, layout=layout)
-        for start in range(0, len(columns), fit):
-            if start:
-                yield Text()
-            yield Text(self._title, style="bold")
-            yield drawn_table(Table((stacks, *columns[start : start + fit]), self._stacks, gap=1))
-
-    @staticmethod
-    def _shown(stack: str, members: Sequence[Variant]) -> Text:
-        variant = next((variant for variant in members if variant.stack == stack), None)
-        if variant is None:
-            return Text("-", style="dim")
-        style = "" if variant.speedup_throughput > _PAYS else "dim"
-        style = "bold green" if variant is _best(members) else style
-        return Text("\n".join(filter(None, _point_lines(variant))), style=style, justify="right")
-
-
-def _point_lines(variant: Variant) -> tuple[str, str, str]:
-    """Return a time, a speed-up and its interval, each with the digits that it bears."""
-    single = variant.throughput_per_s == 1 / variant.latency_s
-    digit = last_digit(variant.latency_interval_s) if single else None
-    gain = factor(variant.speedup_throughput, last_digit(variant.speedup_interval))
-    return engineering(_interval_s(variant), "s", digit), gain, factors(variant.speedup_interval)
+    mode = "markers" if speedups else "lines+markers"
+    figure = line_figure(series, along, y_axis, mode=mode, styles=styles)
+    # Intervals of several stacks at one value stand side by side.
+    return figure.update_layout(scattermode="group" if speedups else "overlay")
 
 
 def _compiling(result: WhatIf) -> Table | None:
@@ -406,31 +283,23 @@ def _compiling(result: WhatIf) -> Table | None:
 def _crossing_lines(crossovers: Sequence[Crossover]) -> list[str]:
     """Return one line for each place where the order of stacks changes."""
     lines = []
-    for crossings in grouped(
-        crossovers, lambda c: (c.axis, *c.at.items(), c.between, c.near, c.first)
-    ).values():
-        first = crossings[0]
-        later = " and ".join(crossing.then for crossing in crossings)
-        near = f"near {first.axis}={first.near}"
-        if first.near is None:
-            near = f"between {first.axis}={first.between[0]} and {first.between[1]}"
-        fixed = f" ({_at(first.at)})" if first.at else ""
-        lines.append(f"{first.first} is faster before, {later} after: {near}{fixed}")
+    for c in crossovers:
+        near = f"near {c.axis}={c.near}"
+        if c.near is None:
+            near = f"between {c.axis}={c.between[0]} and {c.between[1]}"
+        fixed = f" ({_at(c.at)})" if c.at else ""
+        lines.append(f"{c.first} is faster before, {c.then} after: {near}{fixed}")
     return lines
 
 
 def _left_out(result: WhatIf) -> list[str]:
     """Return the stacks that were left out, joined by reason and points."""
+    points = {tuple(variant.at.items()) for variant in result.variants}
     skipped = grouped(result.skipped, lambda s: (s.techniques, s.reason))
-    places = {key: tuple(_at(s.at) for s in points) for key, points in skipped.items()}
-    stacks = grouped(places, lambda key: (key[1], places[key]))
-    everywhere = len({tuple(variant.at.items()) for variant in result.variants})
-    compared = len({variant.stack for variant in result.variants})
     lines = [result.left_out] if result.left_out else []
-    for (reason, points), keys in stacks.items():
-        is_every_stack = len(keys) >= compared and len(keys) > 1
-        who = "every stack" if is_every_stack else ", ".join(techniques for techniques, _ in keys)
-        is_everywhere = not points[0] or (len(points) == everywhere and not is_every_stack)
-        where = "" if is_everywhere else f" at {'; '.join(points)}"
-        lines.append(f"{who}{where}: {reason}")
+    at = {key: tuple(_at(s.at) for s in each) for key, each in skipped.items()}
+    for (reason, places), keys in grouped(at, lambda key: (key[1], at[key])).items():
+        is_everywhere = not places[0] or len(places) == len(points)
+        where = "" if is_everywhere else f" at {'; '.join(places)}"
+        lines.append(f"{', '.join(techniques for techniques, _ in keys)}{where}: {reason}")
     return lines

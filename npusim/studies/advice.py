@@ -25,9 +25,15 @@ from npusim.metrics import SAMPLES
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.agreement import Agreement, rounding_notes
-from npusim.studies.buckets import Buckets, compare_buckets
 from npusim.studies.comparison import Variant
-from npusim.studies.deployments import Deployment, compare_deployments, fixes_edges, memory_problem
+from npusim.studies.deployments import (
+    Buckets,
+    Deployment,
+    compare_buckets,
+    compare_deployments,
+    fixes_edges,
+    memory_problem,
+)
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import Draws
 from npusim.studies.whatif import compared

@@ -6,9 +6,8 @@ Placements of the blocks are written as letters, a letter a device, as in Table 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -96,8 +95,7 @@ def placement_of(
     return placement
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(NamedTuple):
     """Blocks in order of execution, and what each passes to the next."""
 
     blocks: tuple[str, ...]
@@ -126,8 +124,7 @@ def chain_of(graph: Graph) -> Chain:
     return Chain(blocks, tuple(handed_bytes[:-1]))
 
 
-@dataclass(frozen=True)
-class Passing:
+class Passing(NamedTuple):
     """Cost of passing a result from device to device (MaGNAS, Eq. 6 and 7)."""
 
     launch_s: Any
@@ -150,8 +147,7 @@ class Passing:
         return time_s, time_s * self.idle_w + 2.0 * handed * self.byte_j
 
 
-@dataclass(frozen=True)
-class BlockCosts:
+class BlockCosts(NamedTuple):
     """Time and energy of each block where one device runs all of them."""
 
     time_s: Any

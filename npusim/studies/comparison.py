@@ -7,38 +7,46 @@ from pydantic import Field
 from npusim.documents import Part
 from npusim.engines import document_head as head
 from npusim.engines.estimate import Compilation, DramByKind
-from npusim.studies.elasticity import Elasticity
-from npusim.studies.schedulers import PerfectScheduler
+from npusim.studies.elasticity import Elasticity, PerfectScheduler
 
 
-class Variant(Part):
-    """One technique stack, compared with the baseline."""
+class Compared(Part):
+    """Figures of a network, compared with those of the baseline."""
 
-    techniques: head.Techniques
-    stack: str
-    """The stack as compared across points: without the quantgr that workload.precision=int8 adds."""
-    at: dict[str, str]
-    """Settings of the point; empty where there is only one."""
     latency_s: head.Latency
     throughput_per_s: head.Throughput
     energy_j: head.Energy
     energy_interval_j: head.EnergyInterval = None
     dram_bytes: head.DramBytes
+    speedup_throughput: float
+    """Throughput over that of the baseline."""
+    speedup_interval: head.Interval | None
+    """90 % interval of the speed-up in throughput (with one request in flight: in latency too)."""
+    latency_interval_s: head.LatencyInterval
+    rests_on: head.RestsOn | None = None
+    """The uncertain number that carries more than half of its latency; null where there is none."""
+    bound: head.Bound
+
+
+class _Stack(Part):
+    techniques: head.Techniques
+    stack: str
+    """The stack as compared across points: without the quantgr that workload.precision=int8 adds."""
+    at: dict[str, str]
+    """Settings of the point; empty where there is only one."""
+
+
+class Variant(Compared, _Stack):
+    """One technique stack, compared with the baseline."""
+
     dram: DramByKind = Field(default_factory=DramByKind)
     """Bytes of DRAM by kind."""
     sram_peak_bytes: float
     """Most SRAM in use at any time, in bytes."""
     speedup_latency: float
     """Latency of the baseline over that of this stack."""
-    speedup_throughput: float
-    """Throughput of this stack over that of the baseline."""
-    speedup_interval: head.Interval | None
-    """90 % interval of the speed-up in throughput (with one request in flight: in latency too)."""
     speedup_uncertain_by: dict[str, float]
     """Share of the interval's variance by number of the data sheet."""
-    latency_interval_s: head.LatencyInterval
-    rests_on: head.RestsOn | None = None
-    """The uncertain number that carries more than half of its latency; null where there is none."""
     step_from: str | None
     """The stack before this one that it adds most to; null where there is none."""
     step_speedup: float | None
@@ -47,7 +55,6 @@ class Variant(Part):
     """90 % interval of `step_speedup`; what both stacks share cancels."""
     step_uncertain_by: dict[str, float]
     """Share of the variance of `step_interval` by number of the data sheet."""
-    bound: head.Bound
     launch_s: float | None = None
     """Time of launching in an inference, in s; part of the latency."""
     launches: int = 1
@@ -62,24 +69,13 @@ class Variant(Part):
     """Share of test nodes that the trained model classifies correctly; null where it was not asked for."""
 
 
-class Untouched(Part):
-    """The network without any technique on one device of the SoC."""
-
+class _OnDevice(Part):
     device: str
     """npu, cpu or gpu."""
-    latency_s: head.Latency
-    latency_interval_s: head.LatencyInterval
-    throughput_per_s: head.Throughput
-    energy_j: head.Energy
-    energy_interval_j: head.EnergyInterval = None
-    dram_bytes: head.DramBytes
-    speedup_throughput: float
-    """Its throughput over that of the baseline."""
-    speedup_interval: head.Interval | None
-    """90 % interval of that."""
-    bound: head.Bound
-    rests_on: head.RestsOn | None
-    """The uncertain number that carries more than half of its latency; null where there is none."""
+
+
+class Untouched(Compared, _OnDevice):
+    """The network without any technique on one device of the SoC."""
 
 
 class Skipped(Part):

@@ -9,8 +9,7 @@ Transactions on Evolutionary Computation 6(2), 2002.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -48,8 +47,7 @@ def ranked(values: Any, owners: Any, members: int, wanted: int) -> tuple[Any, An
     return rank, crowding
 
 
-@dataclass(frozen=True)
-class Genes:
+class Genes(NamedTuple):
     """Search space of placements: allowed units of each block, and the cost function."""
 
     allowed: Any
@@ -59,8 +57,7 @@ class Genes:
     (placements, 2); infinite where limits are broken."""
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(NamedTuple):
     """How long to search, and with which parameters."""
 
     evaluations: int = 5000
@@ -72,8 +69,7 @@ class Budget:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Evolved:
+class Evolved(NamedTuple):
     """Non-dominated placements, by rising latency."""
 
     values: Any
@@ -93,8 +89,7 @@ def searched(genes: Genes, method: SearchMethod, budget: Budget, first: Any = No
     random = np.random.default_rng(budget.seed)
     kept = np.empty((0, len(genes.allowed)), np.int64) if first is None else first
     values = genes.evaluate(kept) if len(kept) else np.empty((0, 2))
-    best = planar_front(values)
-    best, best_values, evaluated = kept[best], values[best], len(kept)
+    every, of_all, evaluated = [kept], [values], len(kept)
     while evaluated < budget.evaluations:
         count = min(budget.population, budget.evaluations - evaluated)
         if method == "random" or len(kept) < 2:
@@ -102,13 +97,13 @@ def searched(genes: Genes, method: SearchMethod, budget: Budget, first: Any = No
         else:
             points = _children(genes.allowed, kept, count, budget, random)
         evaluated += count
-        new = genes.evaluate(points)
-        best, best_values = np.concatenate([best, points]), np.concatenate([best_values, new])
-        order = planar_front(best_values)
-        best, best_values = best[order], best_values[order]
-        kept, values = np.concatenate([kept, points]), np.concatenate([values, new])
+        every.append(points)
+        of_all.append(genes.evaluate(points))
+        kept, values = np.concatenate([kept, points]), np.concatenate([values, of_all[-1]])
         kept, values = _survivors(kept, values, budget.population)
-    return Evolved(best_values, best)
+    values = np.concatenate(of_all)
+    best = planar_front(values)
+    return Evolved(values[best], np.concatenate(every)[best])
 
 
 def _drawn(allowed: Any, count: int, random: np.random.Generator) -> Any:

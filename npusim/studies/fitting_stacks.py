@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from math import inf
+from typing import Literal, NamedTuple, get_args, get_origin
 
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.scenario import Scenario
@@ -13,8 +13,7 @@ LEAST_GAIN = 0.005
 """Least share of the time that a technique has to save to be stacked."""
 
 
-@dataclass(frozen=True, slots=True)
-class FittingStacks:
+class FittingStacks(NamedTuple):
     """Stacks worth comparing on a network."""
 
     stacks: tuple[str, ...]
@@ -137,11 +136,10 @@ class _Search:
 def _options(technique: Technique) -> Iterator[str]:
     """Yield a technique in its default form, then in its other forms."""
     yield technique.name
-    for key, info in technique.parameters.model_fields.items() if technique.forms is not None else ():
-        if isinstance(info.default, Enum):
-            for choice in type(info.default):
-                if choice is not info.default:
-                    yield f"{technique.name}:{key}={choice.value}"
+    for key, info in technique.parameters.model_fields.items() if technique.precision is None else ():
+        if get_origin(info.annotation) is Literal:
+            choices = (choice for choice in get_args(info.annotation) if choice != info.default)
+            yield from (f"{technique.name}:{key}={choice}" for choice in choices)
 
 
 def _name(option: str) -> str:

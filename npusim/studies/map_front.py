@@ -2,9 +2,9 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -37,8 +37,7 @@ from npusim.studies.pareto import hypervolume
 from npusim.studies.placement_document import AloneOn, MapFront, PlacedChain
 
 
-@dataclass(frozen=True)
-class PlacedUnits:
+class PlacedUnits(NamedTuple):
     """Units to place on devices; a device that cannot run all of a unit does not run it.
 
     Costs are as in `npusim map` with one objective: a result in SRAM is transferred where another device
@@ -143,40 +142,39 @@ class Limits:
 
     def of(self, problem: ChainProblem) -> list[Limit]:
         """Return the limits of a problem."""
-        limits = [_LIMITS[name](problem, most) for name, most in self._amounts().items()]
-        shares = self._known_shares(problem.units)
-        return [*limits, *(share_limit(problem, problem.units[i], share) for i, share in shares)]
+        limits = [_LIMITS[name](problem, most) for name, most in self._amounts.items()]
+        return [*limits, *(share_limit(problem, *share) for share in self._known_shares(problem.units))]
 
+    @property
     def _amounts(self) -> dict[str, float]:
-        """Return the limits other than shares that are set."""
-        values = {name: getattr(self, name) for name in _LIMITS}
-        return {name: value for name, value in values.items() if value is not None}
+        """The limits other than shares that are set."""
+        return {name: most for name in _LIMITS if (most := getattr(self, name)) is not None}
 
     def kept(self, values: Any, placements: Any, units: Sequence[str]) -> Any:
         """Return which placements keep the limits, array of bool; see `ChainProblem.evaluate`."""
         latency_s, energy_j = values.T
+        most_j = np.inf if self.power_w is None else self.power_w * latency_s
         moves = (placements[:, 1:] != placements[:, :-1]).sum(1)
-        most_j = None if self.power_w is None else self.power_w * latency_s
-        amounts = [(latency_s, self.latency_s), (energy_j, self.energy_j)]
-        amounts += [(moves, self.transitions), (energy_j, most_j)]
-        amounts += [((placements == i).mean(1), share) for i, share in self._known_shares(units)]
-        kept = np.isfinite(latency_s)
-        for amount, most in amounts:
-            kept = kept if most is None else kept & (amount <= most)
+        amounts = {"latency_s": latency_s, "energy_j": energy_j, "transitions": moves}
+        kept = np.isfinite(latency_s) & (energy_j <= most_j)
+        for name, amount in amounts.items():
+            kept &= amount <= self._amounts.get(name, np.inf)
+        for unit, share in self._known_shares(units):
+            kept &= (placements == units.index(unit)).mean(1) <= share
         return kept
 
-    def _known_shares(self, units: Sequence[str]) -> list[tuple[int, float]]:
-        """Return the number of each device with a limited share, and the share."""
+    def _known_shares(self, units: Sequence[str]) -> Iterable[tuple[str, float]]:
+        """Return each device with a limited share, and the share."""
         for device in self.shares:
             if device not in units:
                 raise UnknownNameError("device to limit", device, units)
-        return [(list(units).index(device), share) for device, share in self.shares.items()]
+        return self.shares.items()
 
     @property
     def named(self) -> dict[str, float]:
         """The limits by name, in SI units."""
         shares = {f"share of {device}": share for device, share in self.shares.items()}
-        return {name: float(value) for name, value in self._amounts().items()} | shares
+        return {name: float(value) for name, value in self._amounts.items()} | shares
 
 
 def map_front(
@@ -237,17 +235,18 @@ def map_front(
         raise NpusimError("operating points are tried with exact fronts of chains of blocks alone")
     settings = combinations_of(scenario.machine, chosen) if operating_points else [{}]
     share, problems = None, list[tuple[OperatingPoints, ChainProblem]]()
-    if chain is not None:
-        on_devices = ChainOnDevices(scenario, chain, chosen)
-        problem: ChainProblem | PlacedUnits = on_devices.problem(scenario.machine)
-    else:
+    problem: ChainProblem | PlacedUnits
+    if chain is None:
         problem = placed_units(scenario, chosen, granularity)
-    study = _Study(scenario, problem, limits or Limits(), granularity, budget)
-    if exact and isinstance(problem, ChainProblem):
-        for done, points in enumerate(settings):
+    else:
+        on_devices = ChainOnDevices(scenario, chain, chosen)
+        problem = on_devices.problem(scenario.machine)
+        for done, points in enumerate(settings if exact else ()):
             tell(done, len(settings))
             machine = at_points(scenario.machine, points)
             problems.append((points, on_devices.problem(machine) if points else problem))
+    study = _Study(scenario, problem, limits or Limits(), granularity, budget)
+    if exact:
         placements = study.exact(problems)
     else:
         placements, share = study.searched(search)
@@ -291,8 +290,7 @@ def _chain(graph: Graph, method: str | None, granularity: Granularity) -> Chain 
         return None
 
 
-@dataclass(frozen=True)
-class _Study:
+class _Study(NamedTuple):
     """A network whose blocks are placed, and the limits of the placements."""
 
     scenario: Scenario

@@ -12,8 +12,8 @@ import numpy as np
 
 _MANY = 8192
 """Points from which on pivots leave out most of them first."""
-WORST = float(np.finfo(np.float64).max)
-"""Stands for infinity where all objectives must be finite."""
+_WORST = float(np.finfo(np.float64).max)
+"""Stands for infinity: moocore wants finite objectives."""
 
 
 def front(objectives: Any) -> Any:
@@ -29,13 +29,7 @@ def front(objectives: Any) -> Any:
     array of int64, shape (kept,)
         Positions of the front's points, ascending.
     """
-    # What is infinite is made finite: worse than all else, still equal.
-    values = np.nan_to_num(np.asarray(objectives, np.float64), nan=WORST, posinf=WORST, neginf=-WORST)
-    return finite_front(np.ascontiguousarray(values))
-
-
-def finite_front(values: Any) -> Any:
-    """Return the front of finite objectives, a float64 array; see `front`."""
+    values = np.nan_to_num(np.asarray(objectives, np.float64), nan=_WORST, posinf=_WORST, neginf=-_WORST)
     places = np.arange(values.shape[1], dtype=np.int64)
     if len(places) > _MANY:
         places = _not_dominated_by_pivots(values)
@@ -64,8 +58,7 @@ def stand_ins(objectives: Any, tolerance: float) -> Any:
     """Return which point of a front stands for each, where points within a tolerance are one.
 
     A point stands for all that it exceeds by no more than the tolerance in any objective. The cheapest come
-    first: those with the least sum of objectives, each scaled to its range. No point of a front dominates
-    another, so one that is stood for lies within the tolerance below its stand-in in some objective.
+    first: those with the least sum of objectives, each scaled to its range.
 
     Parameters
     ----------
@@ -83,18 +76,11 @@ def stand_ins(objectives: Any, tolerance: float) -> Any:
         _, first, group = np.unique(values, axis=1, return_index=True, return_inverse=True)
         return first[group.reshape(-1)]
     most, sums = values + tolerance * np.abs(values), scaled(values, corner_of(values)).sum(axis=0)
-    sorters = np.argsort(most, axis=1)
-    ascending = np.take_along_axis(most, sorters, axis=1)
-    starts = [np.searchsorted(a, v, "left") for a, v in zip(ascending, values, strict=True)]
-    ends = [np.searchsorted(a, m, "right") for a, m in zip(ascending, most, strict=True)]
-    stands_in = np.full(values.shape[1], -1, np.int64)
-    for point in np.argsort(sums, kind="stable"):
-        if stands_in[point] < 0:
-            windows = zip(sorters, starts, ends, strict=True)
-            near = np.concatenate([sorter[start[point] : end[point]] for sorter, start, end in windows])
-            is_near = np.all(values[:, [point]] <= most[:, near], axis=0)
-            near = near[is_near & (stands_in[near] < 0)]
-            stands_in[near] = point
+    stands_in, left = np.empty(values.shape[1], np.int64), np.argsort(sums, kind="stable")
+    while len(left):
+        is_near = np.all(values[:, left[:1]] <= most[:, left], axis=0)
+        stands_in[left[is_near]] = left[0]
+        left = left[~is_near]
     return stands_in
 
 

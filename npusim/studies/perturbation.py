@@ -4,7 +4,7 @@ Intervals draw such machines at random; a calibration moves them until they agre
 (fusion, residency, placement) stay as they were mapped; the tiling is searched again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, get_args
@@ -235,21 +235,21 @@ def with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tup
     return _replaced(soc, {"devices": changed}) if changed else soc, frozenset(used)
 
 
-def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any:
-    """Return the totals of a mapped graph on another machine, a record of TOTAL_DTYPE.
+def evaluated(mapped: Iterable[Mapped], machine: Soc) -> Iterator[Any]:
+    """Yield the totals of mapped graphs on another machine, records of TOTAL_DTYPE.
 
     Parameters
     ----------
     machine : Soc
-        The SoC that it was mapped for, with other numbers.
-    arch : ArchRow
-        The machine as a design point.
-    table : array of OP_DTYPE, optional
-        The operator table on that machine, where it is known already; see `lowered_on`.
-
+        The SoC that they were mapped for, with other numbers.
     """
-    ops = lowered_on(mapped, machine) if table is None else table
-    return cost.evaluate_plans(arch, cost.plan_table(ops[np.newaxis]), mapped.nests).total
+    archs: dict[tuple[int, int, str], Any] = {}
+    for graph in mapped:
+        run = graph.run
+        key = (run.tiles, run.requests, run.hint)
+        arch = archs[key] if key in archs else archs.setdefault(key, run.row(machine))
+        ops = lowered_on(graph, machine)
+        yield cost.evaluate_plans(arch, cost.plan_table(ops[np.newaxis]), graph.nests).total
 
 
 def lowered_on(mapped: Mapped, machine: Soc) -> Any:

@@ -36,34 +36,36 @@ class PlacedGroup(Part):
     """What it costs on each device."""
 
 
-class Alone(Part):
-    """The whole network on one device."""
+class _Figures(Part):
+    latency_s: float | None
+    """Time of an inference, in s; null where a device cannot run its part."""
+    throughput_per_s: float | None
+    """Inferences per second; null where a device cannot run its part."""
+    energy_j: float | None
+    """Energy of an inference, in J; null where a device cannot run its part."""
 
+
+class _Whole(Part):
     device: str
     """The device."""
-    latency_s: float | None
-    """Time of an inference, in s; null where the device cannot run all of it."""
-    throughput_per_s: float | None
-    """Inferences per second; null where the device cannot run all of it."""
-    energy_j: float | None
-    """Energy of an inference, in J; null where the device cannot run all of it."""
 
 
-class Cut(Part):
-    """The network cut in two at one place of its order of execution."""
-
+class _Parts(Part):
     after: str
     """Last operator of the first part."""
     first: str
     """Device of the first part."""
     rest: str
     """Device of the second part."""
-    latency_s: float | None
-    """Time of an inference, in s; null where a device cannot run its part."""
-    throughput_per_s: float | None
-    """Inferences per second."""
-    energy_j: float | None
-    """Energy of an inference, in J."""
+
+
+class Alone(_Figures, _Whole):
+    """The whole network on one device."""
+
+
+class Cut(_Figures, _Parts):
+    """The network cut in two at one place of its order of execution."""
+
     transfer_bytes: float
     """Bytes that cross from one device to the other."""
 
@@ -146,11 +148,9 @@ class PlacedChain(Part):
     """Operating point of each device that has been set."""
 
 
-class AloneOn(Part):
+class AloneOn(_Whole):
     """All blocks on one device."""
 
-    device: str
-    """The device."""
     latency_s: Latency
     energy_j: PackageEnergy
 

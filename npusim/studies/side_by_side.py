@@ -11,7 +11,7 @@ from pydantic import Field
 
 from npusim.arch import Soc, soc_names
 from npusim.documents import Document, Part
-from npusim.engines.document_head import DramBytes, Interval, Techniques
+from npusim.engines.document_head import Interval, Techniques
 from npusim.engines.estimate import EnergyByPart, Estimate, OperatorCost
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.files import read_text
@@ -30,24 +30,6 @@ _KINDS: dict[Kind, str] = {
 _SOC_FILE = re.compile(r"^\s*[\"']?(?:schema[\"']?:\s*[\"']?npusim\.soc/|extends[\"']?:)", re.MULTILINE)
 
 
-class OperatorInRun(Part):
-    """One operator in one of the runs."""
-
-    unit: str
-    """Unit that runs it."""
-    precision: str
-    """Format that it computes in."""
-    latency_s: float
-    """Time from its start to its end, in s."""
-    critical_s: float | None
-    """Its part of the latency, in s; null with several requests in flight."""
-    energy_j: float
-    """Energy of its work, beyond idle power, in J."""
-    dram_bytes: DramBytes
-    bound: str
-    """What it waits for."""
-
-
 class ComparedOperator(Part):
     """One operator, by its name, in all runs."""
 
@@ -55,7 +37,7 @@ class ComparedOperator(Part):
     """Name in the graphs."""
     type: str
     """OpenVINO operation name."""
-    runs: list[OperatorInRun | None]
+    runs: list[OperatorCost | None]
     """What it costs in each run, in their order; null where the run has no such operator by itself."""
     fused_into: list[str | None]
     """Operator that it is fused into, in each run; null where it is fused into none."""
@@ -263,11 +245,11 @@ def _operator(
 ) -> ComparedOperator:
     """Return one operator in all runs; `hosts` names the operator that each fused one is part of."""
     costs = [own.get(name) for own in operators]
-    first, fields = costs[0].latency_s if costs[0] is not None else 0.0, OperatorInRun.model_fields
+    first = costs[0].latency_s if costs[0] is not None else 0.0
     return ComparedOperator(
         name=name,
         type=next(o.type for o in costs if o is not None),
-        runs=[None if o is None else OperatorInRun(**{f: getattr(o, f) for f in fields}) for o in costs],
+        runs=costs,
         fused_into=[fused.get(name) for fused in hosts],
         ratios=[None if o is None else _ratio(o.latency_s, first) for o in costs],
     )

@@ -7,8 +7,7 @@ heat capacity. From then on the package pauses between inferences, as with `pack
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,8 +58,7 @@ def with_sustained(estimate: Estimate, soc: Soc) -> Estimate:
     return estimate.model_copy(update={"sustained": figures.model_copy(update={"course": course})})
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
+class _Load(NamedTuple):
     """Inferences that follow each other without a pause."""
 
     interval_s: float

@@ -1,9 +1,7 @@
 """Intervals: the estimate repeated on many machines that the data sheet's uncertainties allow."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +29,7 @@ EQUATIONS = "equations"
 """First word of the names of model errors."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draws:
+class Draws(NamedTuple):
     """The totals of several mapped graphs on the machines that were drawn."""
 
     totals: Any
@@ -151,12 +148,8 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     for s in range(samples):
         machine = perturbation.sampled(soc, [numbers[j] for j in of_machine], normals[s, of_machine])
         factors = np.exp(shares @ (sigma * normals[s, known:timed]))
-        archs: dict[tuple[int, int], Any] = {}
-        for i, graph in enumerate(mapped):
-            key = (graph.run.tiles, graph.run.requests)
-            if key not in archs:
-                archs[key] = graph.run.row(machine)
-            totals[i, s] = perturbation.evaluated(graph, machine, archs[key])
+        for i, total in enumerate(perturbation.evaluated(mapped, machine)):
+            totals[i, s] = total
             _stretch(totals[i, s], factors[i])
     return Draws(totals, numbers, normals, timed)
 
@@ -184,10 +177,8 @@ def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
     for name in draws.latency_sources(i):
         if name in numbers and not numbers[name].whole:
             raised = perturbation.moved(soc, {numbers[name].path: numbers[name].value * (1.0 + _RAISED)})
-            arch = mapped.run.row(raised)
-            ratio = float(
-                perturbation.evaluated(mapped, raised, arch)["latency_s"] / mapped.total["latency_s"]
-            )
+            (total,) = perturbation.evaluated([mapped], raised)
+            ratio = float(total["latency_s"] / mapped.total["latency_s"])
             shares.append((abs(np.log(ratio) / np.log1p(_RAISED)), numbers[name]))
     share, number = max(shares, key=lambda pair: pair[0], default=(0.0, None))
     if number is None or share <= _HALF or number.sigma < _WELL_KNOWN:
@@ -252,16 +243,3 @@ def _correlate(normals: Any, numbers: Sequence[Uncertain], calibration: Calibrat
     root = directions @ np.diag(np.sqrt(np.maximum(strengths, 0.0))) @ directions.T
     columns = [place[calibration.parameters[k]] for k in there]
     normals[:, columns] = normals[:, columns] @ root
-
-
-@lru_cache(maxsize=4)
-def latin_hypercube(samples: int, dimensions: int, seed: int) -> Any:
-    """Return a Latin hypercube of the unit cube, shape (samples, dimensions).
-
-    Each column has the middle of each of `samples` equal intervals once.
-    """
-    random = np.random.default_rng(seed)
-    columns = [random.permutation(samples) for _ in range(dimensions)]
-    points = (np.stack(columns, axis=1) + 0.5) / samples if columns else np.empty((samples, 0))
-    points.setflags(write=False)
-    return points

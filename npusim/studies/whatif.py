@@ -18,8 +18,7 @@ from npusim.ops import Annotation, Role, Storage, stored_bytes
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.comparison import Skipped, Untouched, Variant, WhatIf
-from npusim.studies.elasticity import Elasticity, elasticities
-from npusim.studies.schedulers import PerfectScheduler, perfect_scheduler
+from npusim.studies.elasticity import Elasticity, PerfectScheduler, elasticities, perfect_scheduler
 from npusim.studies.uncertainty import Draws, draw, method_of, rests_on
 from npusim.techniques import BASE, NONE, apply, get, parse, technique_names, technique_with
 

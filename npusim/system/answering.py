@@ -21,13 +21,10 @@ from npusim.system.simulation import MOST_SPANS, Flow, Simulation, System
 from npusim.system.statistics import SAME, mean_of, paired_change, steady
 
 _WITHIN = 0.05
-_FEWEST, _MOST = 2_000, 200_000
-"""Answers of each stream in the first round, and of all streams at most."""
-_SEARCHED, _MOST_SEARCHED = 5_000, 50_000
-"""Answers of the stream whose rate is searched, in each run, and of all streams."""
+_FEWEST, _MOST = 2_000, 200_000  # answers of each stream in the first round, and of all streams at most
+_SEARCHED, _MOST_SEARCHED = 5_000, 50_000  # answers of the searched stream in each run, and of all streams
 _STEPS = 10
-_NODES = 1000
-"""Nodes of the search for a placement."""
+_NODES = 1000  # nodes of the search for a placement
 MORE = 1.5
 """Factor of a shared resource in the question what more of it would give."""
 _DEVICE = DeviceSpec()
@@ -181,10 +178,8 @@ class Simulated:
     system: System
     demands: Demands
     simulation: Simulation
-    highest_per_s: Mapping[str, float]
-    """Rates of open streams, by name, from which on queues grow."""
-    converged: bool
-    """Whether the intervals of mean and 99th percentile of every stream are within 5 %."""
+    highest_per_s: Mapping[str, float]  # rates of open streams, by name, from which on queues grow
+    converged: bool  # whether the intervals of mean and 99th percentile of every stream are within 5 %
 
     def streams(self, alone_s: Sequence[float] = ()) -> list[StreamAnswer]:
         """Return the answers to each stream; `alone_s`: mean response times where each is alone."""
@@ -196,7 +191,7 @@ class Simulated:
         answers, demands, has_deadline = run.answers[number], flow.demands, flow.spec.deadline is not None
         times, answered = answers.figures(), len(answers.response_s)
         work_j = sum(part.work_j * count for part, count in run.drawn(number))
-        static_j = sum(demands[name].static_w * t for name, t in run.served_s[number].items())
+        static_j = sum(demand.static_w * answers.served_s[name] for name, demand in demands.items())
         values = {name: value for name, (value, _) in times.items()}
         return StreamAnswer(
             name=flow.spec.title,
@@ -427,7 +422,7 @@ def _notes(simulation: Simulation, converged: bool) -> list[str]:
     if simulation.shared.held_s:
         share = simulation.shared.held_s / simulation.now_s
         notes.append(f"power and heat: the limits of the package hold work back in {share:.0%} of the time")
-    if any(simulation.reloads):
+    if any(answers.reloads for answers in simulation.answers):
         notes.append("largest rates leave out the time of fetching weights again after another network")
     if not converged:
         notes.append("some mean or 99th percentile has an interval wider than 5 %: simulate longer")

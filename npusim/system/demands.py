@@ -10,15 +10,15 @@ from math import inf
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.engines.analytical import estimate
+from npusim.engines.analytical import estimate, mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.engines.event.machine import transfer_rates
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Editor
+from npusim.mapping import Division, Sharding
 from npusim.ops import DType, Tensor, TensorKind
 from npusim.scenario import Scenario
 from npusim.system.mix import Mix, StreamSpec
-from npusim.system.split import shares
 
 DRAM, POWER = "dram", "power"
 _TOGETHER = "+"
@@ -29,32 +29,22 @@ _ROUNDING = 1e-9
 class Demand:
     """What one inference asks of a device."""
 
-    latency_s: float
-    """Time of an inference alone, in s."""
-    occupancy_s: float
-    """Part of it in which the device serves no other request in this context, in s."""
-    dram_bytes: float = 0.0
-    """Bytes that it moves to and from DRAM, evenly over its occupancy."""
-    launch_s: float = 0.0
-    """Part of the occupancy that a batch pays once, in s."""
-    boundaries: tuple[float, ...] = (1.0,)
-    """Ends of its layers, as shares of the occupancy."""
-    work_j: float = 0.0
-    """Energy of its work, in J."""
-    static_w: float = 0.0
-    """Power of the device while it serves, beyond idle power and work, in W."""
-    tiles: int = 0
-    """NPU tiles that it occupies."""
-    contexts: int = 1
-    """Requests that the device serves at a time, as it is compiled."""
+    latency_s: float  # time of an inference alone (s)
+    occupancy_s: float  # part of it in which the device serves no other request in this context (s)
+    dram_bytes: float = 0.0  # bytes that it moves to and from DRAM, evenly over its occupancy
+    launch_s: float = 0.0  # part of the occupancy that a batch pays once (s)
+    boundaries: tuple[float, ...] = (1.0,)  # ends of its layers, as shares of the occupancy
+    work_j: float = 0.0  # energy of its work (J)
+    static_w: float = 0.0  # power of the device while it serves, beyond idle power and work (W)
+    tiles: int = 0  # NPU tiles that it occupies
+    contexts: int = 1  # requests that the device serves at a time, as it is compiled
+    # Fetching the weights that stay in SRAM, after another network; None: none stay.
     reload: Demand | None = None
-    """Fetching the weights that stay in SRAM, after another network; None: none stay."""
+    # Seconds of work on further shared resources: memory levels of several devices, all cores of a host.
     uses: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of work on further shared resources: memory levels of several devices, all cores of a host."""
+    # Work of the host before the device: conversion of inputs, calls that overlap with other requests.
     before: tuple[Demand, ...] = ()
-    """Work of the host before the device: conversion of inputs, calls that overlap with other requests."""
-    after: tuple[Demand, ...] = ()
-    """Work of the host behind it: conversion of outputs."""
+    after: tuple[Demand, ...] = ()  # work of the host behind it: conversion of outputs
 
     @property
     def around(self) -> tuple[Demand, ...]:
@@ -79,12 +69,9 @@ class Demands:
 
     mix: Mix
     soc: Soc
-    dram_bytes_per_s: float = inf
-    """What DRAM sustains for all devices together, by the law of the event engine."""
-    idle_w: float = 0.0
-    """Power of the idle package, in W."""
-    area_mm2: float = 0.0
-    """Area of the array devices, in mm2."""
+    dram_bytes_per_s: float = inf  # what DRAM sustains for all devices together, by the event engine's law
+    idle_w: float = 0.0  # power of the idle package (W)
+    area_mm2: float = 0.0  # area of the array devices (mm2)
     _kept: dict[tuple[str | float, ...], tuple[str, Demand]] = field(default_factory=dict)
 
     def of(self, stream: StreamSpec) -> Mapping[str, Demand]:
@@ -264,6 +251,41 @@ class Demands:
     def _moved(self, result: Estimate, seconds: float) -> float:
         """Return the bytes over DRAM in some time; a cache serves what is more than DRAM sustains."""
         return min(result.dram_bytes, seconds * self.dram_bytes_per_s)
+
+
+DIVISIONS: tuple[Division, ...] = ("rows", "channels")
+
+
+@dataclass(frozen=True)
+class Share:
+    """What the busiest device does (`npusim.mapping.sharding`); all of them share the bandwidth of DRAM."""
+
+    sharding: Sharding
+    scenario: Scenario  # the share as a network of its own
+    estimate: Estimate
+    waits_s: list[float]  # time that each operator waits for the bytes of the other devices (s)
+
+    @property
+    def latency_s(self) -> float:
+        """Time of an inference, in s."""
+        return self.estimate.latency_s + sum(self.waits_s)
+
+
+def shares(scenario: Scenario, count: int) -> list[Share]:
+    """Return a device's share of a network by each division that is possible."""
+    rate, possible = transfer_rates(scenario.mapped.arch).dram_bytes_per_s, []
+    for division in DIVISIONS:
+        try:
+            sharding = Sharding(scenario.graph, count, division)
+        except InfeasibleError:
+            continue
+        share = scenario.with_(network=sharding.editor.finish(), techniques="none")
+        result = mapped_estimate(share.mapped)
+        alone_s = (op.latency_s if op.critical_s is None else op.critical_s for op in result.operators)
+        shared_s = (count * op.dram_bytes / rate for op in result.operators)
+        waits_s = [max(0.0, all_s - own_s) for all_s, own_s in zip(shared_s, alone_s, strict=True)]
+        possible.append(Share(sharding, share, result, waits_s))
+    return possible
 
 
 def members(place: str) -> list[str]:

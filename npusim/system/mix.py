@@ -12,6 +12,7 @@ from npusim.arch import Soc, load_soc
 from npusim.arch.device import DeviceName
 from npusim.config import Section, load_model, validate_data
 from npusim.config.overrides import as_overrides
+from npusim.config.reading import plain_scalar
 from npusim.config.tables import Number, read_table
 from npusim.errors import ConfigError, shown
 from npusim.files import OPEN_PIPES, read_text
@@ -236,7 +237,7 @@ def parse_stream(text: str) -> dict[str, Any]:
         arrivals |= {"rate": value}
     elif word == "bursts":
         size, _, rate = value.partition("@")
-        arrivals |= {"size": _number(size), "rate": rate}
+        arrivals |= {"size": plain_scalar(size), "rate": rate}
     elif word == "trace":
         arrivals |= {"file": value}
     elif first.endswith(("/s", "Hz")):
@@ -245,26 +246,17 @@ def parse_stream(text: str) -> dict[str, Any]:
         raise ConfigError(shown(text), file="STREAM", allowed=_GRAMMAR)
     stream: dict[str, Any] = {"network": network, "arrivals": arrivals}
     for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
+        key, _, value = pair.partition("=")
+        if not key or not value:
             raise ConfigError(f"{shown(pair)} in {shown(text)}", file="STREAM", allowed=_GRAMMAR)
         if key in _OF_ARRIVALS:
-            arrivals[key] = _number(value)
+            arrivals[key] = plain_scalar(value)
         elif key == "batch":
             most, _, within = value.partition("@")
-            stream[key] = {"most": _number(most), "within": within}
+            stream[key] = {"most": plain_scalar(most), "within": within}
         else:
-            stream[key] = _number(value)
+            stream[key] = plain_scalar(value)
     return stream
-
-
-def _number(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def load_mix(streams: Sequence[str | Path | Mix], **changes: Any) -> Mix:

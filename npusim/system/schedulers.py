@@ -14,18 +14,12 @@ from npusim.plugins import Registry
 class Request:
     """What a scheduler knows of a request, or of a batch, when it begins to wait for a device."""
 
-    stream: int
-    """Number of its stream in the mix."""
-    arrival_s: float
-    """Time of its arrival, of a batch that of its first request."""
-    deadline_s: float
-    """Time by which it should be answered; infinite without a deadline."""
-    priority: int
-    """Priority of its stream; lower numbers are more urgent."""
-    share: float
-    """Share of its stream."""
-    service_s: float
-    """Time that the device takes for it, alone."""
+    stream: int  # number of its stream in the mix
+    arrival_s: float  # time of its arrival, of a batch that of its first request
+    deadline_s: float  # time by which it should be answered; infinite without a deadline
+    priority: int  # priority of its stream; lower numbers are more urgent
+    share: float  # share of its stream
+    service_s: float  # time that the device takes for it, alone
 
 
 class Order:
@@ -45,10 +39,8 @@ class Scheduler:
 
     name: str
     summary: str
-    order: Callable[[], Order]
-    """Returns the order of a device's queue, one for each device and run."""
-    preempts: bool = False
-    """Whether a waiting request interrupts one with a greater key, where the device can do so."""
+    order: Callable[[], Order]  # returns the order of a device's queue, one for each device and run
+    preempts: bool = False  # whether a waiting request interrupts one with a greater key, where possible
 
 
 class _Priority(Order):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -40,10 +40,8 @@ class Flow:
     """A stream with its demands."""
 
     spec: StreamSpec
-    demands: Mapping[str, Demand]
-    """Demand of an inference on each device that may serve it."""
-    sizes: Sequence[float] = ()
-    """Inferences of successive requests, repeated; empty: as the specification says."""
+    demands: Mapping[str, Demand]  # demand of an inference on each device that may serve it
+    sizes: Sequence[float] = ()  # inferences of successive requests, repeated; empty: as specified
 
     @property
     def deadline_s(self) -> float:
@@ -55,13 +53,16 @@ class Flow:
 class Answers:
     """What the simulation observes of a stream, a value for each answered request."""
 
-    response_s: array[float] = field(default_factory=lambda: array("d"))
-    """Time from arrival to answer."""
-    wait_s: array[float] = field(default_factory=lambda: array("d"))
-    """Time before service begins."""
+    response_s: array[float] = field(default_factory=lambda: array("d"))  # time from arrival to answer
+    wait_s: array[float] = field(default_factory=lambda: array("d"))  # time before service begins
     arrived: int = 0
-    missed: int = 0
-    """Answers after the deadline."""
+    missed: int = 0  # answers after the deadline
+    # By place that serves it: time of service, inferences, answered requests, and fetches of weights that
+    # another network evicted.
+    served_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    inferences: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    requests: Counter[str] = field(default_factory=Counter)
+    reloads: Counter[str] = field(default_factory=Counter)
 
     def figures(self) -> dict[str, tuple[float, Interval | None]]:
         """Return mean and percentiles of the steady response times with their intervals."""
@@ -88,12 +89,10 @@ class Shared:
     def __init__(self, env: simpy.Environment, system: System) -> None:
         self.env, self.capacities, self.idle_w = env, system.capacities, system.idle_w
         self.active: dict[Transfer, None] = {}
-        self.held_s = 0.0
-        """Time in which limits of the package held services back."""
+        self.held_s = 0.0  # time in which limits of the package held services back
         self._since_s, self._timer, self._drawn_j, self._tick_s = 0.0, 0, 0.0, inf
         self.governor: Governor | None = None
-        self.contended = self._contended(system)
-        """Resources that services can exhaust."""
+        self.contended = self._contended(system)  # resources that services can exhaust
         if POWER in self.contended and system.limits is not None:
             self.most_w, self.governor = system.burst_w, Governor(system.limits, self.idle_w)
             self._tick_s = self.governor.step_s
@@ -195,12 +194,12 @@ class Device:
         self.preempts = scheduler.preempts and spec.preemption != "none"
         kind = simpy.PreemptiveResource if self.preempts else simpy.PriorityResource
         self.queue = kind(env, capacity=contexts)
+        # Interrupted requests that work up to their next boundary, in contexts that are granted already.
         self.draining: list[simpy.Event] = []
-        """Interrupted requests that work up to their next boundary, in contexts that are granted already."""
         self.switch_s = float(spec.switch_cost or 0.0)
         self.busy_s = self.backlog_s = 0.0
+        # Demand of the network whose weights lie in each part of SRAM: by stream, -1 the common part.
         self.resident: dict[int, Demand] = {}
-        """Demand of the network whose weights lie in each part of SRAM: by stream, -1 the common part."""
 
     def request(self, rank: Rank) -> PriorityRequest:
         """Ask for a context; SimPy sorts by any value that can be compared, not only by whole numbers."""
@@ -225,19 +224,14 @@ class System:
     """A mix with its demands: all that a simulation needs."""
 
     flows: Sequence[Flow]
-    devices: Mapping[str, tuple[DeviceSpec, int]]
-    """Devices by name with their contexts."""
+    devices: Mapping[str, tuple[DeviceSpec, int]]  # devices by name with their contexts
     dram_bytes_per_s: float
     scheduler: Scheduler
     seed: int = 0
-    limits: Limits | None = None
-    """Limits of the package. None: they hold nothing back."""
-    idle_w: float = 0.0
-    """Power of the idle package, in W."""
-    burst_w: float = inf
-    """Highest power of a burst, in W."""
-    extra: Mapping[str, float] = field(default_factory=dict)
-    """Capacities of hosts other than 1."""
+    limits: Limits | None = None  # limits of the package; None: they hold nothing back
+    idle_w: float = 0.0  # power of the idle package (W)
+    burst_w: float = inf  # highest power of a burst (W)
+    extra: Mapping[str, float] = field(default_factory=dict)  # capacities of hosts other than 1
 
     def demands_on(self, device: str) -> list[Demand]:
         """Return the demands of all streams that a device may serve, alone or with others."""
@@ -264,22 +258,14 @@ class Simulation:
             name: Device(self.env, name, spec, contexts, system.scheduler)
             for name, (spec, contexts) in system.devices.items()
         }
+        # Devices of each place that may serve each stream; several run an inference together.
         self.places = [
             {place: [self.devices[name] for name in members(place)] for place in flow.demands}
             for flow in flows
         ]
-        """Devices of each place that may serve each stream; several run an inference together."""
         self.shared = Shared(self.env, system)
         self.answers = [Answers() for _ in flows]
         self.spans: list[ServiceSpan] = []
-        self.served_s: list[dict[str, float]] = [dict.fromkeys(flow.demands, 0.0) for flow in flows]
-        """Time that each device serves each stream."""
-        self.inferences: list[dict[str, float]] = [dict.fromkeys(flow.demands, 0.0) for flow in flows]
-        """Inferences of each stream that each device has served."""
-        self.requests: list[Counter[str]] = [Counter() for _ in flows]
-        """Requests of each stream that each device has answered."""
-        self.reloads: list[Counter[str]] = [Counter() for _ in flows]
-        """How often each device fetched weights again that another network evicted, by stream."""
         self._numbers = 0
         # Each stream draws from its own generators, so that another mix gives it the same numbers.
         for number, flow in enumerate(flows):
@@ -310,12 +296,13 @@ class Simulation:
 
     def drawn(self, stream: int) -> Iterator[tuple[Demand, float]]:
         """Yield what a stream asked of devices and shared resources, and how often."""
+        answers = self.answers[stream]
         for name, demand in self.flows[stream].demands.items():
-            yield demand, self.inferences[stream][name]
+            yield demand, answers.inferences[name]
             for part in demand.around:
-                yield part, self.requests[stream][name]
+                yield part, answers.requests[name]
             if demand.reload is not None:
-                yield demand.reload, self.reloads[stream][name]
+                yield demand.reload, answers.reloads[name]
 
     def _source(self, stream: int, times: Iterator[float], sizes: Iterator[float]) -> Steps:
         env, policy, answers = self.env, self.flows[stream].spec.batch, self.answers[stream]
@@ -379,9 +366,10 @@ class Simulation:
         for part in demand.after:
             yield self._work(part, len(members) * part.occupancy_s)[0]
         around_s = len(members) * sum(part.occupancy_s for part in demand.around)
-        self.inferences[stream][place] += size
-        self.requests[stream][place] += len(members)
-        self._answer(stream, members, begin_s - ready_s, service_s + around_s)
+        self.answers[stream].inferences[place] += size
+        self.answers[stream].requests[place] += len(members)
+        arrivals_s = (member[0] for member in members)
+        self._answer(stream, arrivals_s, begin_s - ready_s, service_s + around_s)
 
     def _occupy(
         self, place: str, ranks: Sequence[Rank], stream: int, size: float, service_s: float
@@ -467,14 +455,13 @@ class Simulation:
             device.resident[part] = demand
         if is_there or demand.reload is None:
             return None
-        self.reloads[stream][place] += 1
+        self.answers[stream].reloads[place] += 1
         return demand.reload
 
     def _work(self, demand: Demand, seconds: float) -> tuple[simpy.Event, Transfer | None]:
         """Start a service; return the event of its end."""
-        if not self.shared.contended:
-            return self.env.timeout(seconds), None
-        draws = {name: rate for name, rate in demand.draws.items() if name in self.shared.contended}
+        contended = self.shared.contended
+        draws = contended and {name: rate for name, rate in demand.draws.items() if name in contended}
         if not draws:
             return self.env.timeout(seconds), None
         transfer = self.shared.begin(seconds, draws)
@@ -497,7 +484,7 @@ class Simulation:
     def _note(self, place: str, stream: int, number: int, begin_s: float) -> None:
         """Note that the devices of a place served a request until now."""
         now_s = self.env.now
-        self.served_s[stream][place] += now_s - begin_s
+        self.answers[stream].served_s[place] += now_s - begin_s
         for device in self.places[stream][place]:
             device.busy_s += now_s - begin_s
             if len(self.spans) < MOST_SPANS:
@@ -505,11 +492,9 @@ class Simulation:
                 times = {"begin_s": begin_s, "end_s": now_s}
                 self.spans.append(ServiceSpan(device=device.name, stream=name, number=number, **times))
 
-    def _answer(
-        self, stream: int, members: list[tuple[float, float]], wait_s: float, nominal_s: float
-    ) -> None:
+    def _answer(self, stream: int, arrivals_s: Iterable[float], wait_s: float, nominal_s: float) -> None:
         answers, now_s = self.answers[stream], self.env.now
-        for arrival_s, _ in members:
+        for arrival_s in arrivals_s:
             response_s = now_s - arrival_s
             # Differences of large times lose digits; an undisturbed request took its own time.
             if abs(response_s - nominal_s) <= 8.0 * ulp(now_s):

@@ -5,8 +5,13 @@ from npusim.techniques.aggregation import rewritings as rewritings
 from npusim.techniques.stack import BASE as BASE
 from npusim.techniques.stack import NONE as NONE
 from npusim.techniques.stack import TECHNIQUES as TECHNIQUES
+from npusim.techniques.stack import EdgeData as EdgeData
+from npusim.techniques.stack import NoParameters as NoParameters
+from npusim.techniques.stack import Parameters as Parameters
 from npusim.techniques.stack import Stack as Stack
 from npusim.techniques.stack import StackEntry as StackEntry
+from npusim.techniques.stack import Stage as Stage
+from npusim.techniques.stack import Technique as Technique
 from npusim.techniques.stack import apply as apply
 from npusim.techniques.stack import completed as completed
 from npusim.techniques.stack import get as get
@@ -16,8 +21,3 @@ from npusim.techniques.stack import stacks as stacks
 from npusim.techniques.stack import technique_names as technique_names
 from npusim.techniques.stack import technique_with as technique_with
 from npusim.techniques.stack import variants as variants
-from npusim.techniques.technique import EdgeData as EdgeData
-from npusim.techniques.technique import NoParameters as NoParameters
-from npusim.techniques.technique import Parameters as Parameters
-from npusim.techniques.technique import Stage as Stage
-from npusim.techniques.technique import Technique as Technique

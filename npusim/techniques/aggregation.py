@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from npusim.graph import Editor, Graph
+from npusim.graph.editor import Rewriter
 from npusim.ops import DType, Family, Operator, Role, TensorKind
 from npusim.ops.operator import GRANULE
-from npusim.techniques.preprocessing import Rewriter, nodes_of, value_numbers
+from npusim.techniques.preprocessing import nodes_of, value_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,28 +25,27 @@ class Aggregation:
     sources: str  # node numbers that are gathered, [E] or [N, K]
     targets: str | None
     """Node numbers that are scattered to. None: row i of `sources` belongs to node i."""
-    weights: tuple[str, ...] = ()  # factors of the gathered rows
-    divisors: tuple[str, ...] = ()  # divisors of the gathered rows
+    scales: tuple[tuple[str, str], ...] = ()
+    """Factors, then divisors of the gathered rows, each as (operator type, tensor)."""
     counts: tuple[tuple[str, str], ...] = ()
-    """Factors and divisors of the sums [N, 1], each as (operator type, tensor)."""
+    """Factors and divisors of the sums [N, 1]."""
     mean: bool = False  # whether the sum is divided by the number of rows
     region: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:
         """Tensors that determine the matrix; layers with equal keys share it."""
-        counts = (t for _, t in self.counts)
-        return (self.sources, self.targets or "", *self.weights, *self.divisors, *counts)
+        return (self.sources, self.targets or "", *(t for _, t in (*self.scales, *self.counts)))
 
     @property
     def form(self) -> tuple[object, ...]:
         """What is done with the tensors of `key`."""
-        return len(self.weights), len(self.divisors), tuple(kind for kind, _ in self.counts), self.mean
+        return tuple(kind for kind, _ in self.scales), tuple(kind for kind, _ in self.counts), self.mean
 
     @property
     def role(self) -> Role:
         """Role of its matrix: a norm if it is scaled, else an adjacency."""
-        scaled = self.mean or self.weights or self.divisors or self.counts
+        scaled = self.mean or self.scales or self.counts
         return Role.NORM if scaled else Role.ADJACENCY
 
 
@@ -79,9 +79,9 @@ def aggregation_of(graph: Graph, op: Operator) -> Aggregation | None:
         return None
     if len(sources.shape) != 2 if targets is None else _count(graph, targets) != _count(graph, sources.name):
         return None
-    weights, divisors = (tuple(t for kind, t in scales if kind == each) for each in ("Multiply", "Divide"))
     ends = features.name, op.outputs[0], sources.name, targets
-    return with_counts(graph, Aggregation(*ends, weights, divisors, mean=mean, region=op.region))
+    ordered = tuple(sorted(scales, key=lambda scale: scale[0] == "Divide"))
+    return with_counts(graph, Aggregation(*ends, ordered, mean=mean, region=op.region))
 
 
 def _count(graph: Graph, name: str) -> int:
@@ -173,10 +173,12 @@ def build_matrix(editor: Rewriter, graph: Graph, aggregation: Aggregation) -> st
     more: dict[str, Any] = {"device": device, "tensor": fields}
     editor.region = REGION
     matrix = editor.constant("blank", shape, dtype, density=0.0)
-    suffix, index, axes = _positions(editor, graph, aggregation, device)
-    inputs = (matrix, index, _weights(editor, aggregation, sources.shape, dtype))
+    kind, index, axes = _positions(editor, graph, aggregation, device)
+    weights = _weights(editor, aggregation, sources.shape, dtype)
     axes |= {"reduction": "sum"}
-    matrix = editor.op(f"Scatter{suffix}Update", inputs, shape, dtype, "matrix", **axes, **more)
+    matrix = editor.op(
+        f"Scatter{kind}Update", (matrix, index, weights), shape, dtype, "matrix", **axes, **more
+    )
     if aggregation.mean:
         count = editor.reduce("ReduceSum", matrix, (1,), "count", keep_dims=True, device=device)
         matrix = editor.eltwise("Divide", matrix, count, "mean", **more)
@@ -187,7 +189,7 @@ def build_matrix(editor: Rewriter, graph: Graph, aggregation: Aggregation) -> st
 
 def edge_values(editor: Rewriter, graph: Graph, aggregation: Aggregation) -> str:
     """Add the operators that compute each edge's value of the matrix; repeated edges share the value."""
-    plain = replace(aggregation, weights=(), divisors=(), counts=(), mean=False)
+    plain = replace(aggregation, scales=(), counts=(), mean=False)
     matrices = [build_matrix(editor, graph, variant) for variant in (aggregation, plain)]
     shape, dtype = graph.tensors[aggregation.sources].shape, graph.tensors[aggregation.features].dtype
     suffix, index, axes = _positions(editor, graph, aggregation)
@@ -222,20 +224,22 @@ def _positions(
 
 def _weights(editor: Rewriter, aggregation: Aggregation, shape: tuple[int, ...], dtype: DType) -> str:
     """Return the edge weights in the shape that the scatter takes; 1 for edges without a weight."""
-    weight, *others = aggregation.weights or (editor.constant("ones", shape, dtype, fill=1.0),)
-    for other in others:
-        weight = editor.eltwise("Multiply", weight, other, "weight")
-    for other in aggregation.divisors:
-        divisor = other if editor.tensors[other].shape == editor.tensors[weight].shape else None
-        divisor = divisor or editor.reshape(other, editor.tensors[weight].shape, "divisor")
-        weight = editor.eltwise("Divide", weight, divisor, "weight")
+    scales = list(aggregation.scales)
+    has_factor = bool(scales) and scales[0][0] == "Multiply"
+    weight = scales.pop(0)[1] if has_factor else editor.constant("ones", shape, dtype, fill=1.0)
+    for kind, other in scales:
+        if kind == "Divide" and editor.tensors[other].shape != editor.tensors[weight].shape:
+            other = editor.reshape(other, editor.tensors[weight].shape, "divisor")
+        weight = editor.eltwise(kind, weight, other, "weight")
     return weight if editor.tensors[weight].shape == shape else editor.reshape(weight, shape, "weights")
 
 
 def aggregation_density(graph: Graph | Editor, aggregation: Aggregation) -> float:
     """Return the density of the matrix of an aggregation: gathered rows without masked ones."""
     rows, columns = _matrix_shape(graph, aggregation)
-    present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
+    present = min(
+        (graph.tensors[t].density for kind, t in aggregation.scales if kind == "Multiply"), default=1.0
+    )
     return min(1.0, present * graph.tensors[aggregation.sources].elements / (rows * columns))
 
 
@@ -307,54 +311,40 @@ def _attention(graph: Graph, scatter: Operator) -> EdgeAttention | None:
     sums = scatter.attrs.get("reduction") == "sum" and len(scatter.inputs) >= 3
     if not sums or scatter.inputs[1] not in graph.feature_independent:
         return None
-    scale = graph.writer(scatter.inputs[2])
-    if scale is None or scale.type != "Multiply":
-        return None
-    for messages, weights in (scale.inputs, scale.inputs[::-1]):
-        gather = graph.writer(messages)
-        exponential = _exponential(graph, weights)
-        if gather is None or gather.family is not Family.GATHER or exponential is None:
-            continue
-        if len(graph.tensors[gather.inputs[0]].shape) == 3:
-            return _scored(graph, exponential, gather, scatter)
+    scale = graph.made_by(scatter.inputs[2], "Multiply")
+    for messages, weights in (scale.inputs, scale.inputs[::-1]) if scale is not None else ():
+        gather, score = graph.made_by(messages, Family.GATHER), _score_of(graph, weights)
+        if gather is not None and score is not None and len(graph.tensors[gather.inputs[0]].shape) == 3:
+            return _scored(graph, score, gather, scatter)
     return None
 
 
-def _exponential(graph: Graph, weights: str) -> Operator | None:
-    """Return the Exp of a softmax over edges, exp(e - max) / sum, whose quotient is `weights`."""
+def _score_of(graph: Graph, weights: str) -> str | None:
+    """Return the scores whose softmax over edges, exp(e - max) / sum, is `weights`; None where it is none."""
     op = graph.writer(weights)
     while op is not None and op.family is Family.VIEW:
         op = graph.writer(op.inputs[0])
     if op is None or op.type != "Divide" or weights in graph.feature_independent:
         return None
-    numerator = graph.writer(op.inputs[0])
-    return numerator if numerator is not None and numerator.type == "Exp" else None
+    exponential = graph.made_by(op.inputs[0], "Exp")
+    lowered = None if exponential is None else graph.made_by(exponential.inputs[0], "Subtract")
+    return None if exponential is None else (lowered or exponential).inputs[0]
 
 
-def _scored(graph: Graph, exponential: Operator, gather: Operator, scatter: Operator) -> EdgeAttention | None:
-    """Return the attention of a softmax: exponential, minus the maximum, activations, two gathers."""
-    op = graph.writer(exponential.inputs[0])
-    if op is not None and op.type == "Subtract":
-        op = graph.writer(op.inputs[0])
+def _scored(graph: Graph, score: str, gather: Operator, scatter: Operator) -> EdgeAttention | None:
+    """Return the attention of scores: activations of what two gathers give."""
     activations: list[Operator] = []
-    while op is not None and (op.family is Family.ACTIVATION or _scales(graph, op)):
+    while (op := graph.writer(score)) is not None and (op.family is Family.ACTIVATION or _scales(graph, op)):
         activations.insert(0, op)
-        op = graph.writer(op.inputs[0])
-    if op is not None and op.type == "ReduceSum" and op.attrs.get("axes") == (2,):
-        products = graph.writer(op.inputs[0])
-        op = products if products is not None and products.type == "Multiply" else None
+        score = op.inputs[0]
+    if op is not None and op.type == "ReduceSum":
+        op = graph.made_by(op.inputs[0], "Multiply") if op.attrs.get("axes") == (2,) else None
     elif op is not None and op.type != "Add":
-        return None
-    if op is None:
-        return None
-    scores = {}
-    for name in op.inputs:
-        end = graph.writer(name)
-        if end is None or end.family is not Family.GATHER:
-            return None
-        scores[graph.before_broadcast(end.inputs[1])] = end.inputs[0]
+        op = None
+    ends = [graph.made_by(name, Family.GATHER) for name in (() if op is None else op.inputs)]
+    scores = {graph.before_broadcast(end.inputs[1]): end.inputs[0] for end in ends if end is not None}
     sources, targets = (graph.before_broadcast(end.inputs[1]) for end in (gather, scatter))
-    if set(scores) != {sources, targets}:
+    if op is None or None in ends or set(scores) != {sources, targets}:
         return None
     return EdgeAttention(
         features=gather.inputs[0],
@@ -453,11 +443,9 @@ def _joint_scores(graph: Graph, op: Operator) -> str:
     """Return advice for an attention that mixes both ends of an edge before the sum, as GATv2's."""
     if op.family is not Family.ACTIVATION or not op.outputs:
         return ""
-    added = graph.writer(op.inputs[0])
-    ends = [] if added is None or added.type != "Add" else [graph.writer(t) for t in added.inputs]
-    gathered = [end for end in ends if end is not None and end.family is Family.GATHER]
-    scores = graph.tensors[op.outputs[0]]
-    shape = scores.shape
+    added, scores = graph.made_by(op.inputs[0], "Add"), graph.tensors[op.outputs[0]]
+    ends = [graph.made_by(name, Family.GATHER) for name in (() if added is None else added.inputs)]
+    gathered, shape = [end for end in ends if end is not None], scores.shape
     if len(gathered) != 2 or len(shape) < 3 or shape[-1] == 1:
         return ""
     nodes = graph.tensors[gathered[0].inputs[0]].shape[0]
@@ -490,14 +478,8 @@ def _edges_of_features(graph: Graph, op: Operator) -> str:
     indices = op.inputs[1] if op.family is Family.GATHER and len(op.inputs) > 1 else ""
     if not indices or indices in graph.feature_independent or graph.tensors[op.inputs[0]].shape[0] <= 1:
         return ""
-    waiting, seen = [indices], set[str]()
-    while waiting:
-        name = waiting.pop()
-        writer = graph.writer(name)
-        if name not in seen and writer is not None:
-            waiting.extend(writer.inputs)
-        seen.add(name)
-    tensors = [graph.tensors[name] for name in seen]
+    read = {indices, *(name for op in graph.behind(indices).values() for name in op.inputs)}
+    tensors = [graph.tensors[name] for name in read]
     if not any(t.kind is TensorKind.INPUT and t.dtype.is_float for t in tensors):
         return ""  # an input of whole numbers, such as kinds of atoms
     return (

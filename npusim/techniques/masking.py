@@ -1,15 +1,14 @@
 """EffOp and GrAx1 to GrAx3: arithmetic with masks and scores replaces control flow on the DSPs."""
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from npusim.graph import Graph
-from npusim.graph.editor import unique_name
+from npusim.graph.editor import Rewriter, unique_name
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import build_matrix, find_aggregations, write_products
-from npusim.techniques.preprocessing import Rewriter, compared
-from npusim.techniques.technique import EdgeData, NoParameters, Parameters, Stage, Technique
+from npusim.techniques.preprocessing import compared
+from npusim.techniques.stack import EdgeData, NoParameters, Parameters, Stage, Technique
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,8 @@ def _multiplying(graph: Graph, op: Operator) -> Masking | None:
         return None
     constant = graph.feature_independent
     for product, negative in (op.inputs, op.inputs[::-1]):
-        writer = graph.writer(product)
-        if writer is None or writer.type != "Multiply" or len(graph.readers(product)) != 1:
+        writer = graph.made_by(product, "Multiply")
+        if writer is None or len(graph.readers(product)) != 1:
             continue
         if negative not in constant or not _masks_nodes(graph, negative):
             continue
@@ -147,7 +146,6 @@ EFFOP = Technique(
     needs="a Select on a mask or a Gather of neighbours that is summed",
     finds=lambda graph, _: find_aggregations(graph) or any(m.selects for m in find_maskings(graph)),
     edges=EdgeData.IN_GRAPH,
-    forms=lambda _: {"masking": "arithmetic"},
     source="GraNNite, section IV-B",
 )
 
@@ -189,22 +187,14 @@ GRAX1 = Technique(
     needs="a masked softmax (Select, or Multiply and Add)",
     finds=lambda graph, _: _masked_softmaxes(graph),
     exact=False,
-    forms=lambda _: {"masking": "additive"},
     source="GraNNite, section IV-C",
 )
-
-
-class MaximumOperator(StrEnum):
-    """Ways to take the maximum."""
-
-    POOL = "pool"  # MaxPool over the neighbours, on the grid
-    REDUCE = "reduce"  # ReduceMax, on a DSP
 
 
 class Grax3Parameters(Parameters):
     """How the maximum is taken."""
 
-    maximum: MaximumOperator = MaximumOperator.POOL
+    maximum: Literal["pool", "reduce"] = "pool"
     """`pool` (MaxPool, which the MAC grid's pooling does) or `reduce` (ReduceMax)."""
 
 
@@ -237,7 +227,7 @@ def _grax3(graph: Graph, parameters: Grax3Parameters) -> Graph:
         ones = mask_pair(editor, graph, masking, pairs)[0] if masking.selects else masking.mask
         editor.region = maximum.region
         kept = editor.eltwise("Multiply", masking.values, ones, "grax3/multiply_mask")
-        if parameters.maximum is MaximumOperator.REDUCE:
+        if parameters.maximum == "reduce":
             editor.rewire(masking.result, kept, only=[maximum.name])
         else:
             result = graph.tensors[maximum.outputs[0]]
@@ -249,12 +239,8 @@ def _pool(editor: Rewriter, values: str, shape: tuple[int, ...]) -> str:
     """Pool [N, K, F] over K as an image of N channels, height K and width F, in the same order."""
     nodes, neighbours, width = editor.tensors[values].shape
     image = editor.reshape(values, (1, nodes, neighbours, width), "grax3/image")
-    window: dict[str, Any] = {
-        "kernel": (neighbours, 1),
-        "strides": (1, 1),
-        "pads_begin": (0, 0),
-        "pads_end": (0, 0),
-    }
+    window: dict[str, Any] = {"kernel": (neighbours, 1), "strides": (1, 1)}
+    window |= dict.fromkeys(("pads_begin", "pads_end"), (0, 0))
     pooled_shape, dtype = (1, nodes, 1, width), editor.tensors[values].dtype
     pooled = editor.op("MaxPool", (image,), pooled_shape, dtype, "grax3/maxpool", **window)
     return editor.reshape(pooled, shape, "grax3/rows")
@@ -270,26 +256,14 @@ GRAX3 = Technique(
     hint=_hint,
     parameters=Grax3Parameters,
     exact=False,
-    forms=lambda parameters: {"masking": parameters.maximum.value},
     source="GraNNite, section IV-C",
 )
-
-
-_LAID_OUT = frozenset({"Broadcast", "Tile"})
-
-
-class ScoreForm(StrEnum):
-    """Ways to write the scores."""
-
-    LITERAL = "literal"  # add the vectors, then broadcast along rows, as in the paper
-    SOURCE = "source"  # the source's score alone, broadcast along columns
-    RANK2 = "rank2"  # [d, 1] [1, s]^T as a product with an inner dimension of 2: exact
 
 
 class Grax2Parameters(Parameters):
     """How the scores are written."""
 
-    form: ScoreForm = ScoreForm.LITERAL
+    form: Literal["literal", "source", "rank2"] = "literal"
     """`literal` (add, then broadcast), `source` (source term only) or `rank2` (exact, a thin product)."""
 
 
@@ -322,21 +296,17 @@ def _score_sum(graph: Graph, op: Operator) -> ScoreSum | None:
 
 
 def _before_broadcast(graph: Graph, name: str, shape: tuple[int, ...]) -> str:
-    writer = graph.writer(name)
-    if writer is not None and writer.type in _LAID_OUT and graph.tensors[name].shape[-2:] == shape[-2:]:
-        return writer.inputs[0]
-    return name
+    laid_out = graph.made_by(name, "Broadcast", "Tile")
+    return laid_out.inputs[0] if laid_out and graph.tensors[name].shape[-2:] == shape[-2:] else name
 
 
 def _as_column(graph: Graph, name: str) -> str | None:
     """Return the column [.., N, 1] that became a row [.., 1, N] by views and transposes."""
     shape = (graph.tensors[name].shape[-1], 1)
-    writer = graph.writer(name)
-    while writer is not None and (writer.family is Family.VIEW or writer.type == "Transpose"):
-        source = writer.inputs[0]
-        if graph.tensors[source].shape[-2:] == shape:
-            return source
-        writer = graph.writer(source)
+    while (moved := graph.made_by(name, Family.VIEW, "Transpose")) is not None:
+        name = moved.inputs[0]
+        if graph.tensors[name].shape[-2:] == shape:
+            return name
     return None
 
 
@@ -351,10 +321,10 @@ def _rewrite(graph: Graph, parameters: Grax2Parameters) -> Graph:
     editor = Rewriter.of(graph)
     for scores in find_score_sums(graph):
         editor.region = scores.operator.region
-        if parameters.form is ScoreForm.RANK2:
+        if parameters.form == "rank2":
             editor.rewire(scores.operator.outputs[0], _rank2(editor, scores))
         else:
-            vector = scores.row if parameters.form is ScoreForm.SOURCE else _sum(editor, scores)
+            vector = scores.row if parameters.form == "source" else _sum(editor, scores)
             _broadcast_after_activations(editor, graph, scores.operator, vector)
     return editor.finish()
 
@@ -402,6 +372,5 @@ GRAX2 = Technique(
     finds=lambda graph, _: find_score_sums(graph),
     parameters=Grax2Parameters,
     exact=False,
-    forms=lambda parameters: {"scores": parameters.form.value},
     source="GraNNite, section IV-C",
 )

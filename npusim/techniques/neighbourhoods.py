@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -11,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.graph import Graph
-from npusim.graph.known import Array
+from npusim.graph.editor import Rewriter
+from npusim.graph.graph import Array
 from npusim.ops import DType, Family, Operator, Role, TensorKind
 from npusim.techniques.aggregation import Aggregation, aggregation_of, scattered, with_counts
-from npusim.techniques.preprocessing import Rewriter
-from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
+from npusim.techniques.stack import EdgeData, NoParameters, Stage, Technique
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -96,28 +97,29 @@ def matrix_of(graph: Graph, aggregation: Aggregation) -> Matrix | None:
         return None  # before arrays of each edge are made
     columns = graph.known(aggregation.sources) if aggregation.sources else np.arange(shape[1])
     assert columns is not None
-    each = len(columns) // shape[0]
-    rows = (
-        np.arange(shape[0]).repeat(each) if aggregation.targets is None else graph.known(aggregation.targets)
-    )
-    values: Array = np.ones(len(columns), np.float32)
-    weights = [graph.known(name) for name in aggregation.weights]
-    divisors = [graph.known(name) for name in aggregation.divisors]
-    counts = [(kind, graph.known(name)) for kind, name in aggregation.counts]
+    rows: Array | None = np.arange(shape[0]).repeat(len(columns) // shape[0])
+    if aggregation.targets is not None:
+        rows = graph.known(aggregation.targets)
     if rows is None or len(rows) != len(columns):
         return None
-    for i, weight in enumerate([*weights, *divisors]):
-        if weight is None or len(weight) not in (1, len(values)):
-            return None
-        values = values * weight if i < len(weights) else values / weight
-    scale: Array = np.ones(shape[0], np.float32)
+    shares: Array = np.ones(shape[0], np.float32)
     if aggregation.mean:
-        scale /= np.bincount(rows, minlength=shape[0]).clip(1)
-    for kind, count in counts:
-        if count is None or len(count) not in (1, shape[0]):
-            return None
-        scale = scale / count if kind == "Divide" else scale * count
+        shares /= np.bincount(rows, minlength=shape[0]).clip(1)
+    values = _scaled(graph, np.ones(len(columns), np.float32), aggregation.scales)
+    scale = _scaled(graph, shares, aggregation.counts)
+    if values is None or scale is None:
+        return None
     return matrix_from(values * scale[rows], rows, columns, shape)
+
+
+def _scaled(graph: Graph, values: Array, scales: Sequence[tuple[str, str]]) -> Array | None:
+    """Return values after factors and divisors; None where one is not known."""
+    for kind, name in scales:
+        factor = graph.known(name)
+        if factor is None or len(factor) not in (1, len(values)):
+            return None
+        values = values / factor if kind == "Divide" else values * factor
+    return values
 
 
 def _buckets(degrees: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray[np.int64]]]:

@@ -2,8 +2,7 @@
 
 from collections.abc import Container
 
-from npusim.graph import Editor, Graph
-from npusim.graph.editor import unique_name
+from npusim.graph import Graph
 from npusim.graph.regions import preprocessing
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 
@@ -86,14 +85,6 @@ def value_numbers(graph: Graph) -> dict[str, int]:
             operands = (value_of[t] for t in op.inputs)
             value_of[name] = number(op.type, settings, port, tensor.shape, tensor.value, *operands)
     return value_of
-
-
-class Rewriter(Editor):
-    """An editor that makes names unique: relative to its region, or absolute with a slash in front."""
-
-    def unused_name(self, name: str) -> str:
-        """Return the first unused of `name`, `name_1` ... in the region."""
-        return unique_name(self, name if name.startswith("/") else f"{self.region}/{name}")
 
 
 def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:

@@ -1,11 +1,13 @@
-"""Technique stacks: registry, grammar (`grad+nodepad:capacity=3000`), legality and application.
+"""Techniques and their stacks: traits, registry, grammar (`grad+nodepad:capacity=3000`), legality.
 
 `workloads/stacks.yaml` holds named stacks.
 """
 
+import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,21 +18,122 @@ from pydantic import ValidationError
 from npusim.config import Section, load_model
 from npusim.errors import ConfigError, IllegalTechniqueError, NpusimError, UnknownNameError, as_list, shown
 from npusim.graph import Editor, Graph
+from npusim.graph.editor import in_parts
 from npusim.graph.formats import in_formats
-from npusim.graph.parts import in_parts
 from npusim.locate import resource
-from npusim.ops import DType
+from npusim.ops import Annotation, DType
 from npusim.plugins import Registry
-from npusim.techniques.technique import Parameters, Technique
+
+NPU_MEMORY_ONLY = "made for the memory of an NPU; none is used here, so nothing is gained"
+"""Host note of techniques that only change what an NPU stores and moves."""
+
+
+class Parameters(Section):
+    """Settings of a technique; the text under a field is its description."""
+
+
+class NoParameters(Parameters):
+    """A technique without settings."""
+
+
+class Stage(IntEnum):
+    """When a stack applies a technique; within a stage in order of registration."""
+
+    PREPROCESSING = 1  # places or simplifies preprocessing (GraphSplit, PreG)
+    PRECOMPUTE = 2  # replaces preprocessing (StaGr, GrAd)
+    SHAPES = 3  # resizes the rest (NodePad)
+    OPERATORS = 4  # rewrites operators with prepared masks (EffOp, GrAx)
+    PRECISION = 5  # changes number formats (QuantGr)
+    STORAGE = 6  # annotates storage (GraSp, SymG) and residency (CacheG)
+
+
+class EdgeData(StrEnum):
+    """How the model receives preprocessing, if a technique changes that."""
+
+    IN_GRAPH = "in_graph"  # as a matrix that the graph computes (EffOp)
+    WEIGHTS = "weights"  # as an input of normalised edge weights (PreG)
+    CONSTANT = "constant"  # as a constant: another data graph is another model (StaGr)
+    LAID_OUT = "laid_out"  # as constants in slots or blocks, whose sizes follow from the edges
+    INPUT = "input"  # as an input that the host updates (GrAd)
+    CAPACITY = "capacity"  # with `capacity` for more nodes (NodePad)
+
+
+@dataclass(frozen=True, slots=True)
+class Technique:
+    """A technique: a pure function from graph to graph, its legality, and its traits.
+
+    Reports, studies and measurements read traits, never names: techniques of other packages work alike.
+    """
+
+    name: str
+    numerics: str
+    """Its effect on the results."""
+    rewrite: Callable[[Graph, Any], Graph]
+    """Returns the rewritten graph; not called if there is an `objection`."""
+    stage: Stage
+    summary: str = ""
+    """One sentence: what it rewrites; default: the first paragraph of the docstring of `rewrite`."""
+    needs: str = ""
+    """What the graph must hold, in words for the refusal."""
+    finds: Callable[[Graph, Any], object] | None = None
+    """Returns what the graph holds of it; if empty, the technique refuses."""
+    hint: Callable[[Graph], str] = lambda _: ""
+    """Returns a hint for the refusal, such as a technique that supplies it."""
+    check: Callable[[Graph, Any], str | None] = lambda graph, parameters: None
+    """Returns another reason why it does not fit the graph, or None."""
+    excludes: Mapping[str, str] = field(default_factory=dict)
+    """Techniques that it excludes from the stack, with reasons."""
+    parameters: type[Parameters] = NoParameters
+    exact: bool = True
+    """Whether results are equal up to rounding."""
+    annotation: Annotation | None = None
+    """Annotation that it makes. None: it rewrites operators or formats."""
+    edges: EdgeData | None = None
+    """How the model receives preprocessing. None: as before."""
+    precision: DType | None = None
+    """Number format of products afterwards. None: as before."""
+    rationale: str = ""
+    """Benefit and cost; default: the docstring of `rewrite` below its first paragraph."""
+    what_if: str = ""
+    """Why it does not exist yet, such as "no compiler offers it today"; empty: it exists."""
+    host_note: str = ""
+    """Warning of an estimate without an NPU; empty: none."""
+    note: Callable[[Graph], str | None] | None = None
+    """Returns the note of an estimate about the placed graph, or None."""
+    source: str = ""
+    """Publication that defines it."""
+
+    def __post_init__(self) -> None:
+        summary, _, rationale = (inspect.getdoc(self.rewrite) or "").partition("\n\n")
+        for name, text in (("summary", summary), ("rationale", rationale)):
+            object.__setattr__(self, name, getattr(self, name) or " ".join(text.split()))
+
+    @property
+    def gives_matrix(self) -> bool:
+        """Whether the aggregation receives a matrix, or its weights, from outside the graph."""
+        return self.edges in (EdgeData.WEIGHTS, EdgeData.CONSTANT, EdgeData.LAID_OUT, EdgeData.INPUT)
+
+    @property
+    def compiler_only(self) -> bool:
+        """Whether no model file can express it, so that it cannot be measured or exported."""
+        return self.annotation is not None and self.annotation is not Annotation.DEVICE
+
+    def objection(self, graph: Graph, parameters: Any) -> str | None:
+        """Return the reason why the technique does not fit a graph, or None."""
+        if self.finds is None or self.finds(graph, parameters):
+            return self.check(graph, parameters)
+        hint = self.hint(graph)
+        return f"{self.name} needs {self.needs}; {graph.name} has none" + (f" ({hint})" if hint else "")
+
 
 TECHNIQUES = Registry("npusim.techniques", "technique", Technique)
 """Every technique by name, also those of other packages."""
 
 _OWN = (
-    "storage:GRAPHSPLIT", "precompute:PREG", "blocks:BLOCKS", "tiles:TILES", "tiles:CSR",
-    "neighbourhoods:PADDED", "precompute:STAGR", "precompute:GRAD", "nodepad:NODEPAD", "masking:EFFOP",
+    "storage:GRAPHSPLIT", "precompute:PREG", "blocks:BLOCKS", "blocks:TILES", "blocks:CSR",
+    "neighbourhoods:PADDED", "precompute:STAGR", "precompute:GRAD", "precompute:NODEPAD", "masking:EFFOP",
     # SymG comes after GraSp: with both, the norm matrix is a triangle and all else is compressed.
-    "masking:GRAX1", "masking:GRAX2", "masking:GRAX3", "quantgr:QUANTGR", "storage:GRASP", "storage:SYMG",
+    "masking:GRAX1", "masking:GRAX2", "masking:GRAX3", "storage:QUANTGR", "storage:GRASP", "storage:SYMG",
     "storage:CACHEG",
 )  # fmt: skip
 TECHNIQUES.announce(*(f"npusim.techniques.{place}" for place in _OWN))
@@ -150,8 +253,9 @@ def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
     items: list[Any] = []
     for item in [what] if what is None or isinstance(what, str | Mapping) else list(what):
         items.extend(item.split("+") if isinstance(item, str) else [item])
-    items = [item for item in items if not _is_empty(item)]
-    entries = [_from_mapping(item) if isinstance(item, Mapping) else _from_text(item) for item in items]
+    entries = [
+        _entry(item) for item in items if str("" if item is None else item).strip().lower() not in _EMPTY
+    ]
     names = [entry.technique.name for entry in entries]
     for name in names:
         if names.count(name) > 1:
@@ -159,52 +263,45 @@ def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
     return Stack(tuple(sorted(entries, key=lambda entry: _place(entry.technique.name))))
 
 
-def _is_empty(item: Any) -> bool:
-    return item is None or (isinstance(item, str) and item.strip().lower() in ("", NONE))
+_EMPTY = ("", NONE)
 
 
-def _from_text(text: Any) -> StackEntry:
-    if not isinstance(text, str):
-        reason = f"a technique is a name or a mapping from a name to settings, not {shown(text)}"
-        raise IllegalTechniqueError(str(text), reason)
-    name, *settings = (part.strip() for part in text.strip().split(":"))
-    values: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, value = (part.strip() for part in setting.partition("="))
-        if not equals or not key or not value:
-            remedy = f"write {name}:{key or 'key'}=value"
-            raise IllegalTechniqueError(name, f"setting {shown(setting)} has no value", remedy)
-        if key in values:
-            raise IllegalTechniqueError(name, f"setting {shown(key)} stands twice")
-        values[key] = value
-    return _step(name, values)
-
-
-def _from_mapping(item: Mapping[Any, Any]) -> StackEntry:
-    if len(item) != 1:
-        raise IllegalTechniqueError(str(dict(item)), "a mapping names one technique and holds its settings")
+def _entry(item: Any) -> StackEntry:
+    """Return the entry of a text `name:key=value`, or of a mapping from a name to its settings."""
+    if isinstance(item, str):
+        name, *texts = (part.strip() for part in item.split(":"))
+        pairs = [_setting(name, text) for text in texts]
+        item = {name: dict(pairs)}
+        if len(item[name]) < len(pairs):
+            raise IllegalTechniqueError(name, "a setting stands twice")
+    if not isinstance(item, Mapping) or len(item) != 1:
+        reason = f"a technique is a name or a mapping from one name to its settings, not {shown(item)}"
+        raise IllegalTechniqueError(str(item), reason)
     ((name, settings),) = item.items()
     if settings is not None and not isinstance(settings, Mapping):
         reason = f"settings are a mapping from key to value, not {shown(settings)}"
         raise IllegalTechniqueError(str(name), reason)
-    return _step(str(name), {str(key): value for key, value in (settings or {}).items()})
-
-
-def _step(name: str, settings: Mapping[str, Any]) -> StackEntry:
-    technique = get(name)
-    known = technique.parameters.model_fields
-    for key in settings:
-        if key not in known:
-            raise UnknownNameError(f"setting of {technique.name}", key, known)
+    technique, values = get(str(name)), {str(key): value for key, value in (settings or {}).items()}
+    for key in values:
+        if key not in technique.parameters.model_fields:
+            raise UnknownNameError(f"setting of {technique.name}", key, technique.parameters.model_fields)
     try:
-        return StackEntry(technique, technique.parameters.model_validate(settings))
+        return StackEntry(technique, technique.parameters.model_validate(values))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise IllegalTechniqueError(
-            f"{technique.name}:{key}={settings.get(key)}",
-            f"{first['msg'][0].lower()}{first['msg'][1:]}, found {shown(settings.get(key))}",
+            f"{technique.name}:{key}={values.get(key)}",
+            f"{first['msg'][0].lower()}{first['msg'][1:]}, found {shown(values.get(key))}",
         ) from None
+
+
+def _setting(name: str, text: str) -> tuple[str, str]:
+    key, _, value = (part.strip() for part in text.partition("="))
+    if not key or not value:
+        remedy = f"write {name}:{key or 'key'}=value"
+        raise IllegalTechniqueError(name, f"setting {shown(text)} has no value", remedy)
+    return key, value
 
 
 def apply(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> Graph:

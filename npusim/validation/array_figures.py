@@ -1,7 +1,10 @@
-"""Figures of MAC arrays that others published: chips (Eyeriss, NVDLA) and tools (SCALE-Sim, ZigZag).
+"""Published figures of MAC arrays: Eyeriss, NVDLA, SCALE-Sim, ZigZag, Sparseloop.
 
 A file of peers has the columns of one of the two tables in `validate/figures`; its header decides which. The
 tools' own assumptions are used here too, so that models are compared, not machines (docs/dataflows.md).
+
+A row of Sparseloop's speed-ups by zeros is a product of m x k weights and n inputs of a layer, its cycles and
+those of dense operands. The figures of Eyeriss v2's PE are of a simulation of the actual data.
 """
 
 from __future__ import annotations
@@ -13,26 +16,18 @@ from typing import Any
 
 import numpy as np
 
+from npusim import cost
 from npusim.arch import load_soc
 from npusim.arch.array import LOOPS, OPERANDS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
 from npusim.config import Section, load_model
 from npusim.config.tables import Choice, MaybeNumber, Number, Text, csv_records, read_table
-from npusim.cost import (
-    FROM_BELOW,
-    TO_BELOW,
-    ArrayMapping,
-    LoopNest,
-    array_record,
-    best_order,
-    operand_elements,
-)
 from npusim.errors import ConfigError
 from npusim.files import read_text
 from npusim.graph import Editor, Graph
 from npusim.locate import resource
-from npusim.ops import DType
+from npusim.ops import DType, Role, Storage
 from npusim.scenario import Scenario
-from npusim.validation.figures import Row, RowPredictor
+from npusim.validation.figures import Row, RowPredictor, read_declared
 from npusim.validation.suite import Suite
 
 Values = Mapping[str, Any]
@@ -54,8 +49,6 @@ _LAYER = ("batch", "in_c", "size", "out_c", "kernel", "stride", "pad", "groups")
 _CONFIGURATION = ("kernels", "channels", "buffer_kib", "dram_gb_s")
 # Columns that a row needs, by its quantity.
 _NEEDED = {"time": _LAYER, "power": (*_LAYER, "pe_energy_share"), "rate": _CONFIGURATION}
-_AMOUNTS = ("pad", "pe_energy_share", "buffer_kib", "dram_gb_s")
-_COUNTS = tuple(name for name in (*_LAYER, *_CONFIGURATION) if name not in _AMOUNTS)
 _LARGEST_MACS, _POST_PROCESSED, _NARROWEST_BYTES = 2048, 16, 8
 
 
@@ -103,21 +96,16 @@ def _chip_network(row: Values) -> float:
 
 def _chip_rows(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     """Return the rows of a file with their predictions."""
-    words = [Choice("chip", tuple(_SOCS)), Text("name"), Choice("quantity", tuple(_NEEDED))]
-    numbers = [MaybeNumber(name, above=False) for name in ("measured", *_AMOUNTS)]
-    counts = [MaybeNumber(name, 1.0, above=False, most=_LARGEST_AXIS) for name in _COUNTS]
-    table, rows = read_table(path, [*words, *numbers, *counts]), []
-    file = table.file
-    for line, row in table.rows():
-        _require(row, ("measured", *_NEEDED[row["quantity"]]), file, line)
+    figures, rows = read_declared(suite, path), []
+    for line, row in figures.rows():
+        _require(row, ("measured", *_NEEDED[row["quantity"]]), figures.file, line)
         if row["kernel"] > row["size"] + 2 * row["pad"]:
-            raise ConfigError(
-                f"`{row['kernel']:g}`", file=file, line=line, key="kernel", allowed="up to size + 2 pad"
-            )
+            found, allowed = f"`{row['kernel']:g}`", "up to size + 2 pad"
+            raise ConfigError(found, file=figures.file, line=line, key="kernel", allowed=allowed)
         predicted = _chip_network(row) if row["quantity"] == "rate" else _chip_layer(row)
-        id_ = f"{line} {row['name']}: {row['quantity']}"
-        rows.append(Row(id_, row["measured"], predicted, {word.name: row[word.name] for word in words}))
-    return rows, []
+        key = {name: row[name] for name in suite.dimensions}
+        rows.append(Row(f"{line} {row['name']}: {row['quantity']}", float(row["measured"]), predicted, key))
+    return rows, list(figures.notes)
 
 
 CHIPS = RowPredictor(_chip_rows)
@@ -174,7 +162,7 @@ def _definitions() -> PeerMachines:
 def peer_machines() -> Mapping[str, Any]:
     """Return the records of ZigZag's machines by name."""
     machines = _definitions().machines
-    return {name: array_record(m.array, m.dataflow, m.dram)[0] for name, m in machines.items()}
+    return {name: cost.array_record(m.array, m.dataflow, m.dram)[0] for name, m in machines.items()}
 
 
 @cache
@@ -185,28 +173,28 @@ def _systolic(dataflow: str, rows: int, cols: int) -> Any:
     levels = template["levels"] | {"register": register}
     axes = {"rows": rows, "columns": cols}
     array = MacArray.model_validate(template | {"axes": axes, "levels": levels})
-    return array_record(array, flow, array.levels["sram"])[0]
+    return cost.array_record(array, flow, array.levels["sram"])[0]
 
 
-def _product(m: float, n: float, k: float, bits: Any) -> LoopNest:
+def _product(m: float, n: float, k: float, bits: Any) -> cost.LoopNest:
     """Return a product as a nest."""
     sizes = np.ones(len(LOOPS))
     sizes[[_BATCH, _OUTPUT_CHANNELS, _INPUT_CHANNELS]] = m, n, k
-    return LoopNest(sizes, 1.0, 1.0, 1.0, 1.0, bits)
+    return cost.LoopNest(sizes, 1.0, 1.0, 1.0, 1.0, bits)
 
 
-def layer_nest(row: Values) -> LoopNest:
+def layer_nest(row: Values) -> cost.LoopNest:
     """Return the layer of a row of ZigZag's table as a nest."""
     bits = np.array([row[name] for name in _BITS])
     if not np.isnan(row["gemm_M"]):
         return _product(row["gemm_M"], row["gemm_N"], row["gemm_K"], bits)
     sizes = np.array([row[name] for name in _LOOPS_OF_CONV])
-    return LoopNest(sizes, row["stride"], row["stride"], row["in_w"], row["in_h"], bits)
+    return cost.LoopNest(sizes, row["stride"], row["stride"], row["in_w"], row["in_h"], bits)
 
 
-def compulsory_bits(nest: LoopNest) -> float:
+def compulsory_bits(nest: cost.LoopNest) -> float:
     """Return the bits that every mapping moves from and to DRAM: each used element once."""
-    bits = (operand_elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3))
+    bits = (cost.operand_elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3))
     return float(sum(bits))
 
 
@@ -262,7 +250,7 @@ def _peer_rows(path: Path, levels: _Levels) -> Iterator[Row]:
 def _systolic_rows(row: Values, line: int) -> Iterator[Row]:
     """Predict cycles and SRAM accesses of one product on a systolic array."""
     m, n, k, rows, cols = (row[name] for name in ("m", "n", "k", "rows", "cols"))
-    mapped = best_order(
+    mapped = cost.best_order(
         _systolic(row["dataflow"], int(rows), int(cols)), _product(m, n, k, np.full(4, 8.0)), False
     )
     columns = {
@@ -275,7 +263,7 @@ def _systolic_rows(row: Values, line: int) -> Iterator[Row]:
     yield Row(f"{line} cycles", row["compute_cycles"], cycles, columns | {"quantity": "cycles"})
     for name, operand in _ACCESSES.items():
         is_held = row["dataflow"] == ("ws", "is", "os")[operand]
-        flow = FROM_BELOW if operand == _OUTPUTS else TO_BELOW
+        flow = cost.FROM_BELOW if operand == _OUTPUTS else cost.TO_BELOW
         accesses = row[name]
         if operand == _OUTPUTS and is_held:  # a fault of the tool: it writes a row and a column more a fold
             accesses -= np.ceil(m / rows) * np.ceil(n / cols) * (rows + cols)
@@ -286,7 +274,7 @@ def _systolic_rows(row: Values, line: int) -> Iterator[Row]:
 def _layer_rows(row: Values, line: int, levels: _Levels) -> Iterator[Row]:
     """Predict latency, energy and DRAM traffic of the best mapping of one layer, and its levels' traffic."""
     nest = layer_nest(row)
-    mapped: ArrayMapping = best_order(peer_machines()[row["machine"]], nest, row["opt"] == "energy")
+    mapped: cost.ArrayMapping = cost.best_order(peer_machines()[row["machine"]], nest, row["opt"] == "energy")
     ours, tools = float(mapped.dram_bits.sum()), float(sum(row[name] for name in _DRAM))
     # The nearest number of bits that is right: no more than the tool's, and every element once.
     right = min(max(ours, compulsory_bits(nest)), max(tools, compulsory_bits(nest)))
@@ -306,3 +294,56 @@ def _layer_rows(row: Values, line: int, levels: _Levels) -> Iterator[Row]:
 
 PEERS = RowPredictor(_peer_figures)
 """Cycles and traffic of SCALE-Sim's arrays; latency, energy and traffic of ZigZag's best mappings."""
+
+
+# Settings of each design besides the use of sparse weights: what it does with inputs, and its size.
+_DESIGNS = {
+    "stc": (),
+    "stc-compressed": ("core.sparsity.decompress_activations=true",),
+    "eyeriss-v2-pe": (
+        "core.dpu.array.axes={rows: 1, columns: 1}", "core.dpu.grid.vpe=1", "core.dpu.grid.mpe=1",
+        "core.dpu.skips_by_both=true",
+    ),
+}  # fmt: skip
+
+
+def _sparse_layer(m: int, k: int, n: int, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> Graph:
+    """Return a product as a network."""
+    editor = Editor("layer")
+    x = editor.input("inputs", (n, k), DType.INT8, **inputs)
+    w = editor.constant("weights", (k, m), DType.INT8, role=Role.WEIGHT, **weights)
+    editor.outputs.append(editor.matmul(x, w, "product"))
+    return editor.finish()
+
+
+@cache
+def _cycles(design: str, sizes: tuple[int, int, int], pattern: str, shares: tuple[float, ...]) -> float:
+    """Return the cycles of the array by the densities of both operands; without a pattern they are dense."""
+    both = design == "eyeriss-v2-pe"
+    used = ("weights", "inputs") if both else ("weights",)
+    uses = ", ".join(f"{{operand: {each}, structure: '{pattern}', action: skipping}}" for each in used)
+    settings = [*_DESIGNS[design], *([f"core.dpu.sparsity=[{uses}]"] if pattern else [])]
+    weights, inputs = (
+        {"pattern": name, "density": share, "storage": Storage.ZVC} if pattern and share < 1.0 else {}
+        for name, share in zip((pattern, pattern if both else ""), shares, strict=True)
+    )
+    soc = load_soc(resource("validate", "definitions", "sparse_tensor_core.yaml"), settings)
+    mapped = Scenario(_sparse_layer(*sizes, weights, inputs), soc, device="core").mapped
+    return float(mapped.results[0]["dpu_s"]) * float(soc.array_devices["core"].dpu.clock)
+
+
+def _speedups(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
+    """Return the speed-up of each row over dense operands."""
+    figures, rows = read_declared(suite, path), []
+    for line, row in figures.rows():
+        sizes = int(row["m"]), int(row["k"]), int(row["n"])
+        shares = float(row["weight_density"]), float(row["input_density"])
+        dense = _cycles(row["design"], sizes, "", (1.0, 1.0))
+        predicted = dense / _cycles(row["design"], sizes, row["pattern"], shares)
+        key = {name: row[name] for name in suite.dimensions}
+        rows.append(Row(line, float(row["dense_cycles"] / row["cycles"]), predicted, key))
+    return rows, list(figures.notes)
+
+
+SPARSELOOP = RowPredictor(_speedups)
+"""Speed-ups of Sparseloop's tensor cores and of Eyeriss v2's PE."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.config.reading import read_yaml
-from npusim.config.tables import Choice, Column, Number, Pair, Text, read_table
+from npusim.config.tables import Choice, Column, MaybeNumber, Number, Pair, Text, read_table
 from npusim.errors import ConfigError, NpusimError, nearest, shown
 from npusim.validation.suite import Suite, figures_path, load_suite
 from npusim.validation.unit_models import Machine
@@ -36,6 +36,8 @@ _KINDS: Mapping[str, Callable[[str], Column]] = {
     "share": partial(Number, above=False, most=1.0),
     "density": partial(Number, most=1.0),
     "amount": partial(Number, above=False),
+    "amount?": partial(MaybeNumber, above=False),
+    "axis?": partial(MaybeNumber, least=1.0, above=False, most=65536.0),
     "whole": partial(Number, above=False, whole=True),
     "size": partial(Number, whole=True, most=65536.0),
     "1x1": partial(Pair, parts=2, sign="x"),
@@ -63,6 +65,11 @@ class Figures:
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Return a column."""
         return self.columns[name]
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the line and the values of each row."""
+        for i, line in enumerate(self.ids):
+            yield int(line), {name: values[i] for name, values in self.columns.items()}
 
     def where(self, mask: NDArray[Any]) -> Figures:
         """Return the rows of a mask, or of positions, in their order."""

@@ -60,35 +60,21 @@ class PublishedVariant(Section):
     mask_writes: Literal["none", "edge", "all"] = "none"
     """Entries of a kept mask that the CPU writes before each inference, on the critical path: those that a
     new edge changes, or all, after setting the old ones to 0."""
+    model: str = ""
+    """Model whose first layer it is, on the data graph of Figs. 4 and 5; empty: it is a whole network."""
     serial_cpu: bool = False
     """Whether each inference waits for the CPU's part, even with several requests in flight."""
     reason: str
     """Why this is what the figure shows."""
 
 
-class LayerVariant(PublishedVariant):
-    """A single layer as it was run."""
-
-    model: str
-    """Model whose first layer it is."""
-
-
-class LayerGraph(Section):
-    """The data graph of Figs. 4 and 5."""
-
-    nodes: Count
-    edges: Count
-    """Entries of the edge list."""
-    features: Count
-    classes: Count
-
-
 class Layers(Section):
     """Figs. 4 and 5."""
 
-    graph: LayerGraph
-    graph_conv: LayerVariant
-    graph_attn: LayerVariant
+    graph: dict[Literal["nodes", "edges", "features", "classes"], Count]
+    """Sizes of the data graph; `edges` are the entries of the edge list."""
+    graph_conv: PublishedVariant
+    graph_attn: PublishedVariant
     control: list[str]
     """Operator types that Fig. 5 counts as control."""
 
@@ -342,7 +328,7 @@ class GraniteRunner:
         longer = interval_s * estimate.throughput_per_s - 1.0  # the package idles for the rest
         return Outcome(interval_s, estimate.energy_j + longer * estimate.energy.idle_j)
 
-    def shares(self, layer: LayerVariant) -> tuple[float, float]:
+    def shares(self, layer: PublishedVariant) -> tuple[float, float]:
         """Return what the first layer of a network spends its time on, on the data graph of Figs. 4 and 5.
 
         That is the share of preprocessing in everything, and of control operators in the layer's own time.
@@ -387,9 +373,10 @@ class GraniteRunner:
         """Return the graph of a variant, for the layer of Figs. 4 and 5 on their data graph."""
         key = (workload, variant.model_dump_json())
         if key not in self._graphs:
-            if isinstance(variant, LayerVariant):
+            if variant.model:
                 data = self.definitions.layers.graph
-                structure = GraphStructure("layer", data.nodes, data.edges, data.features, data.classes)
+                sizes = data["nodes"], data["edges"], data["features"], data["classes"]
+                structure = GraphStructure("layer", *sizes)
                 graph = build_gnn(load_gnn(workload, variant.settings), structure)
             else:
                 graph = load_workload(workload, variant.settings)

@@ -1,15 +1,16 @@
-"""Whole networks as others measured them on laptops and desktops, each by a harness of its own."""
+"""Whole networks as others measured them, and as OpenVINO publishes them."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -17,8 +18,9 @@ from pydantic import Field
 from npusim import units
 from npusim.arch import load_soc
 from npusim.config import Section, load_model
-from npusim.config.tables import Choice, Number, Text, read_table
+from npusim.config.tables import Choice, Column, MaybeNumber, Number, Text, Word, csv_records, read_table
 from npusim.errors import ConfigError, InfeasibleError
+from npusim.files import read_text
 from npusim.locate import resource
 from npusim.metrics import SAMPLES
 from npusim.plugins import announced, load
@@ -28,7 +30,7 @@ from npusim.validation.figures import Evidence, Floats, Row, evidence_of
 from npusim.validation.suite import Suite, figures_path
 from npusim.validation.unit_models import Machine
 from npusim.workloads import load_workload, workload_published_as
-from npusim.workloads.variants import variants
+from npusim.workloads.spec import variants
 
 Interval = tuple[float, float]
 TokenTime = Callable[[str, str, str, str, int, tuple[str, ...], str], tuple[float, Interval] | None]
@@ -236,22 +238,10 @@ def _row(line: int, values: Mapping[str, Any]) -> MeasuredRow | str:
     )  # fmt: skip
 
 
-class NetworkRun(NamedTuple):
-    """A network on a machine, with settings of both."""
-
-    soc: str
-    device: str
-    workload: str
-    precision: str
-    hint: str
-    network: tuple[str, ...] = ()
-    machine: tuple[str, ...] = ()
-
-    @property
-    def scenario(self) -> Scenario:
-        """Network, machine and hint."""
-        graph = _graph(self.workload, (f"workload.precision={self.precision}", *self.network))
-        return Scenario(graph, _soc(self.soc, self.machine), hint=self.hint, device=self.device)
+def scenario_of(row: MeasuredRow, settings: tuple[str, ...] = ()) -> Scenario:
+    """Return the network of a row on its machine, with settings of the data sheet, for its hint."""
+    graph = _graph(row.workload, (f"workload.precision={row.precision}", *row.harness.settings))
+    return Scenario(graph, _soc(row.soc, settings), hint=row.hint, device=row.device)
 
 
 _graph, _soc = cache(load_workload), cache(load_soc)
@@ -302,13 +292,9 @@ class MeasuredNetworks:
         if row.is_token:
             token = _token(row, self.settings)
             return None if token is None else token[0]
-        run = self.run(row, row.harness.machine.get(f"{row.soc} {row.device}", ()))
-        return inference(run) + (row.harness.constant_s(row.soc, row.device) if row.is_time else 0.0)
-
-    def run(self, row: MeasuredRow, machine: Sequence[str] = ()) -> NetworkRun:
-        """Return the run of a row, on its machine with further settings."""
-        network, settings = tuple(row.harness.settings), (*machine, *self.settings)
-        return NetworkRun(row.soc, row.device, row.workload, row.precision, row.hint, network, settings)
+        own = row.harness.machine.get(f"{row.soc} {row.device}", ())
+        constant_s = row.harness.constant_s(row.soc, row.device) if row.is_time else 0.0
+        return _figure(row, (*own, *self.settings)) + constant_s
 
     def interval(self, row: MeasuredRow) -> Interval | None:
         """Return the 90 % interval of a row on the sheet's machine; None for a sheet without `network_error`.
@@ -322,20 +308,26 @@ class MeasuredNetworks:
             return token[1]
         if load_soc(row.soc).devices[row.device].network_error is None:
             return None
-        drawn_s = _drawn_s(self.run(row))
+        drawn = _drawn(row, self.settings)
         if row.is_time:
             constants_s = row.harness.constants_s(row.soc, row.device)
-            drawn_s = drawn_s + np.random.default_rng(0).permutation(constants_s)
-        low, high = np.percentile(drawn_s if row.is_time else 1.0 / drawn_s, _BOUNDS)
+            drawn = drawn + np.random.default_rng(0).permutation(constants_s)
+        low, high = np.percentile(drawn, _BOUNDS)
         return float(low), float(high)
 
 
 @cache
-def _drawn_s(run: NetworkRun) -> Floats:
-    """Return the seconds of an inference, or between two for the hint throughput, on drawn machines."""
-    draws = draw([run.scenario.mapped])
-    seconds: Floats = (draws.latency_s if run.hint == "latency" else draws.interval_s)[0]
-    return seconds
+def _figure(row: MeasuredRow, settings: tuple[str, ...]) -> float:
+    """Return seconds of an inference, or inferences a second."""
+    return float(scenario_of(row, settings).mapped.total["latency_s" if row.is_time else "throughput_per_s"])
+
+
+@cache
+def _drawn(row: MeasuredRow, settings: tuple[str, ...]) -> Floats:
+    """Return seconds of an inference, or inferences a second, on drawn machines."""
+    draws = draw([scenario_of(row, settings).mapped])
+    drawn: Floats = draws.latency_s[0] if row.is_time else 1.0 / draws.interval_s[0]
+    return drawn
 
 
 @cache
@@ -347,12 +339,6 @@ def _token(row: MeasuredRow, settings: tuple[str, ...]) -> tuple[float, Interval
         if token is not None:
             return token
     return None
-
-
-@cache
-def inference(run: NetworkRun) -> float:
-    """Return seconds of an inference, or inferences a second for the hint throughput."""
-    return float(run.scenario.mapped.total["latency_s" if run.hint == "latency" else "throughput_per_s"])
 
 
 def _slopes(results: list[tuple[MeasuredRow, Row]]) -> Iterator[Row]:
@@ -375,7 +361,64 @@ def _slopes(results: list[tuple[MeasuredRow, Row]]) -> Iterator[Row]:
         yield Row(f"{less.id} to {more.id}", more.measured - less.measured, difference, columns)
 
 
+FIGURES, HOST_FIGURES = "openvino_published.csv", "openvino_published_hosts.csv"
+"""Figures of NPUs; of CPU and GPU, read after them unless a user names a file."""
+_LATENCY = "latency_ms_sync_int8"
+_PRECISIONS = ("fp16", "int8")
+_FRAMES = "FPS"
+
+
+def published_rows(path: Path) -> tuple[list[MeasuredRow], list[str]]:
+    """Return what can be predicted of OpenVINO's tables, and a note for each other network.
+
+    A column `device` or `npu` names the device. The shipped table of NPUs has that of the hosts after it.
+    """
+    shipped = resource("validate", "figures", FIGURES)
+    rows, notes = list[MeasuredRow](), list[str]()
+    for file in [path, shipped.with_name(HOST_FIGURES)] if path == shipped else [path]:
+        _, header = next(csv_records(read_text(file), str(file)), (1, []))
+        device: Column = Choice("device", ("npu", "cpu", "gpu")) if "device" in header else Word("npu")
+        columns: list[Column] = [Text("platform"), device, Text("model"), Text("precision")]
+        columns += [MaybeNumber("throughput"), Choice("throughput_unit", (_FRAMES, "tok/s", ""))]
+        columns += [MaybeNumber(_LATENCY)] + ([Text("note")] if "note" in header else [])
+        for line, values in read_table(file, columns).rows():
+            unit = str(values[device.name]).lower()
+            published = _published(line, values, "npu" if unit.startswith("npu") else unit)
+            if isinstance(published, str):
+                network, precision = values["model"], values["precision"]
+                notes.append(f"{file.name}: left out {network} ({precision}): {published}")
+            else:
+                rows += published
+    return rows, notes
+
+
+def _published(line: int, values: Mapping[str, Any], device: str) -> list[MeasuredRow] | str:
+    """Return the numbers of one line, or why they cannot be predicted."""
+    platform, precision = values["platform"], values["precision"]
+    soc, workload = definitions().soc(platform), workload_published_as(values["model"])
+    if soc is None:
+        return f"there is no data sheet of {platform}"
+    if values["throughput_unit"] not in (_FRAMES, ""):
+        return "a token is no inference of it"
+    if precision not in _PRECISIONS:
+        return f"precisions are {', '.join(_PRECISIONS)}"
+    if workload is None:
+        return "npusim builds no such network"
+    note = str(values.get("note", ""))
+    reason = definitions().reason(platform, workload) or (note if "anomalous" in note.lower() else "")
+    numbers = {"throughput": values["throughput"], "latency": 1e-3 * values[_LATENCY]}
+    return [
+        MeasuredRow(
+            line, platform, soc, device, workload, precision, hint, value, hint == "latency", reason=reason
+        )
+        for hint, value in numbers.items()
+        if not math.isnan(value)
+    ]
+
+
 MEASURED = MeasuredNetworks()
 """Latency and throughput of whole networks on NPU, CPU and GPU."""
 TOKENS = MeasuredNetworks(tokens=True)
 """Time of a token of language models."""
+PUBLISHED = MeasuredNetworks(read=published_rows, intervals=False)
+"""Throughput and latency of whole networks on NPU, CPU and GPU, as OpenVINO publishes them."""

@@ -72,15 +72,11 @@ def errors_by_group(
         for row in np.array(members)[~np.isfinite(errors)]:
             figures = f"{evidence.measured[row]:g} beside a prediction of {evidence.predicted[row]:g}"
             raise ConfigError(figures, key=f"figure {evidence.ids[row]}", allowed="finite numbers above 0")
-        statistics: dict[str, float] = {
-            "mean_error": float(errors.mean()),
-            "median_error": float(np.median(errors)),
-            "p90_error": float(np.quantile(errors, 0.9)),
-        }
-        is_kept = rule.limit is None or statistics[rule.statistic] <= rule.limit
-        is_kept = is_kept and (rule.p90_limit is None or statistics["p90_error"] <= rule.p90_limit)
-        is_kept &= rule.median_limit is None or statistics["median_error"] <= rule.median_limit
-        is_kept = is_kept and (rule.max_error is None or bool(errors.max() <= rule.max_error))
+        mean, median, p90 = float(errors.mean()), float(np.median(errors)), float(np.quantile(errors, 0.9))
+        statistics = {"mean_error": mean, "median_error": median, "p90_error": p90}
+        bounds = [(statistics[rule.statistic], rule.limit), (p90, rule.p90_limit)]
+        bounds += [(median, rule.median_limit), (float(errors.max()), rule.max_error)]
+        is_kept = all(limit is None or error <= limit for error, limit in bounds)
         known = evidence.inside[members]
         known = known[~np.isnan(known)]
         inside = float(known.mean()) if known.size else None

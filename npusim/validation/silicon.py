@@ -84,15 +84,14 @@ class _ChipParts:
         known, cell_m2, areas = parts(), processes().cacti_cell * _FEATURE_M**2, []
         logic = process_named(known.mac_node).logic_density
         mac_m2 = {f: m.area + m.register_bits * known.register_area for f, m in known.macs.items()}
-        for i in range(len(chips)):
-            process = process_named(str(chips["process"][i]))
-            arrays = chips["sram_kib"][i] / chips["array_kib"][i] * process.bit_cell / cell_m2
-            sram_m2 = (
-                arrays * scale * sram_law(law, 1024.0 * chips["array_kib"][i], chips["word_bytes"][i], 1.0)
-            )
-            macs_m2 = sum(chips[f"{form}_macs"][i] * mac_m2[form] for form in _CHIP_FORMATS)
-            interface_m2 = interface_of(str(chips["dram"][i])).m2_s_per_byte * 1e9 * chips["dram_gb_per_s"][i]
-            share = known.utilisation if chips["cells"][i] == "synthesised" else 1.0
+        for _, chip in chips.rows():
+            process = process_named(chip["process"])
+            arrays = chip["sram_kib"] / chip["array_kib"] * process.bit_cell / cell_m2
+            array_m2 = sram_law(law, 1024.0 * chip["array_kib"], chip["word_bytes"], 1.0)
+            sram_m2 = arrays * scale * array_m2
+            macs_m2 = sum(chip[f"{form}_macs"] * mac_m2[form] for form in _CHIP_FORMATS)
+            interface_m2 = interface_of(chip["dram"]).m2_s_per_byte * 1e9 * chip["dram_gb_per_s"]
+            share = known.utilisation if chip["cells"] == "synthesised" else 1.0
             areas.append((sram_m2, macs_m2 * logic / process.logic_density, interface_m2, share))
         scopes = [[scope != "arrays of CACTI", scope == "engine"] for scope in chips["scope"]]
         return cls(*np.array(areas).T, *np.array(scopes, float).T)
@@ -133,10 +132,10 @@ def _chips(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
 
 def _clocks(suite: Suite, path: Path) -> tuple[list[Row], list[str]]:
     points, rows = read_declared(suite, path), []
-    for i, name in enumerate(points["point"]):
-        ratio = process_named(str(points["process"][i])).clock_ratio(points["v"][i], points["rated_v"][i])
-        key = {column: points[column][i] for column in ("process", "kind", "origin")}
-        rows.append(Row(str(name), float(points["mhz"][i]), float(points["rated_mhz"][i] * ratio), key))
+    for _, row in points.rows():
+        ratio = process_named(row["process"]).clock_ratio(row["v"], row["rated_v"])
+        key = {name: row[name] for name in suite.dimensions}
+        rows.append(Row(row["point"], float(row["mhz"]), float(row["rated_mhz"] * ratio), key))
     return rows, []
 
 

@@ -17,12 +17,12 @@ Statistic = Literal["mean_error", "median_error", "p90_error"]
 """Statistic over the errors of a group's rows that a limit binds."""
 ErrorKind = Literal["relative", "points"]
 """Error of a row: |predicted - measured| over measured, or the difference where figures are shares."""
-ColumnKind = Literal[
-    "text", "number", "count", "size", "amount", "whole", "share", "density", "1x1", "0-0-0-0"
-]
+NumberKind = Literal["number", "count", "size", "amount", "amount?", "axis?", "whole", "share", "density"]
+ColumnKind = Literal["text", "1x1", "0-0-0-0"] | NumberKind
 """Kind of a column: any text; a number above 0, a whole one (`count`), one up to 65,536 (`size`); a number of
-at least 0 (`amount`), a whole one (`whole`); a number from 0 to 1 (`share`), without 0 (`density`); or whole
-numbers with a sign between them, each at least as large as here."""
+at least 0 (`amount`), a whole one (`whole`), or nothing (`amount?`); one from 1 to 65,536, or nothing
+(`axis?`); a number from 0 to 1 (`share`), without 0 (`density`); or whole numbers with a sign between them,
+each at least as large as here."""
 
 
 class Condition(Section):

@@ -84,7 +84,7 @@ class Machine:
 def machine_at(name: str, place: MachineAt) -> Machine:
     """Return the machine of a suite: the shipped data sheet at the clocks of the measurement."""
     soc = load_soc(place.soc, {"npu.operating_point": place.operating_point})
-    return Machine(name, soc, arch_row(soc, 1, 1, "latency").archs.arrays[0].copy(), {})
+    return Machine(name, soc, arch_row(soc, 1, 1, "latency").archs.arrays.copy(), {})
 
 
 def dpu_rows(count: int, **columns: Any) -> NDArray[Any]:

@@ -21,8 +21,14 @@ from npusim.locate import resource, resource_names
 from npusim.ops import DType, Role
 from npusim.plugins import PluginError, Registry
 from npusim.workloads.gnn.spec import GnnSpec
-from npusim.workloads.spec import WorkloadKind, WorkloadSettings, WorkloadSpec
-from npusim.workloads.variants import published_variants, variant_file, variants
+from npusim.workloads.spec import (
+    WorkloadKind,
+    WorkloadSettings,
+    WorkloadSpec,
+    published_variants,
+    variant_file,
+    variants,
+)
 
 DEFAULT_KIND = "gnn"
 """Kind of a file that names none."""
@@ -232,7 +238,7 @@ def load_workload(
 
         peer = peer_network(Path(text).expanduser())
         if peer is not None:
-            from npusim.frontends.peer_networks import peer_graph
+            from npusim.frontends.peer_files import peer_graph
 
             validate_data({}, ImportSettings, settings)
             return peer_graph(peer, Path(text).stem)

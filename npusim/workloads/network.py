@@ -17,7 +17,7 @@ _IN_BYTES = frozenset({"", "Relu", "PRelu", "Clamp"})
 """Activations that the grid applies to its accumulators before they are rounded to 8 bits."""
 
 
-class Network:
+class Network(Editor):
     """A network under construction, in floating point or quantised.
 
     A quantised network multiplies bytes. A result stays in bytes if the grid can apply its bias and
@@ -36,41 +36,41 @@ class Network:
         self.quantised = precision == "int8"
         self.dtype = DType.FP16 if self.quantised else DType(precision)
         self.same_upper = same_upper
-        self.editor = Editor(name, meta=GraphMeta(model=model, form="built", precision=DType(precision)))
+        super().__init__(name, meta=GraphMeta(model=model, form="built", precision=DType(precision)))
         self._rounded: dict[str, str] = {}
 
     def shape(self, x: str) -> tuple[int, ...]:
         """Return the shape of a tensor."""
-        return self.editor.tensors[x].shape
+        return self.tensors[x].shape
 
-    def finish(self, *outputs: str) -> Graph:
+    def finished(self, *outputs: str) -> Graph:
         """Return the graph with these outputs."""
-        self.editor.outputs = list(outputs)
-        return self.editor.finish()
+        self.outputs = list(outputs)
+        return self.finish()
 
     def image(self, batch: int, height: int, width: int) -> str:
         """Add the input [N, 3, H, W]; a quantised network reads it in bytes."""
         dtype = DType.INT8 if self.quantised else self.dtype
-        return self.editor.input("image", (batch, 3, height, width), dtype, role=Role.FEATURES)
+        return self.input("image", (batch, 3, height, width), dtype, role=Role.FEATURES)
 
-    def constant(self, name: str, shape: Sequence[int], role: Role = Role.NONE) -> str:
-        """Add a constant in the network's floating-point format."""
-        return self.editor.constant(name, shape, self.dtype, role=role)
+    def constant(self, name: str, shape: Sequence[int], dtype: DType | None = None, **fields: Any) -> str:
+        """Add a constant, by default in the network's floating-point format."""
+        return super().constant(name, shape, dtype or self.dtype, **fields)
 
     def weight(self, name: str, shape: Sequence[int]) -> str:
         """Return the weight of a product, in bytes where the network is quantised; one of a name."""
-        if name in self.editor.tensors:
+        if name in self.tensors:
             return name
         dtype = DType.INT8 if self.quantised else self.dtype
-        return self.editor.constant(name, shape, dtype, role=Role.WEIGHT)
+        return self.constant(name, shape, dtype, role=Role.WEIGHT)
 
     def rounded(self, x: str) -> str:
         """Return a tensor as products read it: rounded to bytes, once, where the network is quantised."""
-        if not self.quantised or self.editor.tensors[x].dtype is DType.INT8:
+        if not self.quantised or self.tensors[x].dtype is DType.INT8:
             return x
         if x not in self._rounded:
             name = f"{x}/quantize"
-            self._rounded[x] = self.editor.add("FakeQuantize", (x,), name, DType.INT8, levels=256)
+            self._rounded[x] = self.add("FakeQuantize", (x,), name, DType.INT8, levels=256)
         return self._rounded[x]
 
     def _result(self, activation: str, to_float: bool) -> DType:
@@ -116,8 +116,7 @@ class Network:
         str
             Tensor [N, width, H', W'].
         """
-        editor, x = self.editor, self.rounded(x)
-        editor.region = name
+        self.region, x = name, self.rounded(x)
         batch, channels, *size = self.shape(x)
         kernels = (kernel, kernel) if isinstance(kernel, int) else kernel
         pixels, passes = self._passes(size, kernels, stride, valid)
@@ -126,26 +125,25 @@ class Network:
             type_, taps = "GroupConvolution", [groups, width // groups, channels // groups, *kernels]
         inputs = (x, self.weight(f"{shared or name}/weight", taps))
         result, shape = self._result(activation, to_float), (batch, width, *pixels)
-        x = editor.op(type_, inputs, shape, result, f"{name}/convolution", **passes)
+        x = self.op(type_, inputs, shape, result, f"{name}/convolution", **passes)
         if bias:
             x = self._bias(x, name, (1, width, 1, 1))
         return self.activation(activation, x, name) if activation else x
 
     def upward_convolution(self, x: str, width: int, name: str) -> str:
         """Add a transposed convolution 2x2 with stride 2 and its bias: twice the height and width."""
-        editor, x = self.editor, self.rounded(x)
-        editor.region = name
+        self.region, x = name, self.rounded(x)
         batch, channels, height, columns = self.shape(x)
         weight = self.weight(f"{name}/weight", (channels, width, 2, 2))
         shape = (batch, width, 2 * height, 2 * columns)
         type_, result = "ConvolutionBackpropData", self._result("", False)
-        x = editor.op(type_, (x, weight), shape, result, f"{name}/convolution", **window(2))
+        x = self.op(type_, (x, weight), shape, result, f"{name}/convolution", **window(2))
         return self._bias(x, name, (1, width, 1, 1))
 
     def linear(self, x: str, width: int, name: str, to_float: bool = False) -> str:
         """Add `x W^T + b` over the last axis, the weight [width, inputs]."""
         x = self.rounded(x)
-        self.editor.region = name
+        self.region = name
         weight = self.weight(f"{name}/weight", (width, self.shape(x)[-1]))
         x = self.product(x, weight, name, transpose_b=True, to_float=to_float)
         return self._bias(x, name, (*(1 for _ in self.shape(x)[1:]), width))
@@ -161,14 +159,14 @@ class Network:
     ) -> str:
         """Add a matrix product of two tensors."""
         a, b = self.rounded(a), self.rounded(b)
-        self.editor.region = name
-        result = self.editor.matmul(a, b, f"{name}/matmul", transpose_a, transpose_b)
-        self.editor.change_tensor(result, dtype=self._result("", to_float))
+        self.region = name
+        result = self.matmul(a, b, f"{name}/matmul", transpose_a, transpose_b)
+        self.change_tensor(result, dtype=self._result("", to_float))
         return result
 
     def _bias(self, x: str, name: str, shape: Sequence[int]) -> str:
-        bias = self.constant(f"{name}/bias/value", shape, Role.BIAS)
-        return self.editor.eltwise("Add", x, bias, f"{name}/bias")
+        bias = self.constant(f"{name}/bias/value", shape, role=Role.BIAS)
+        return self.eltwise("Add", x, bias, f"{name}/bias")
 
     def _passes(
         self, size: Sequence[int], kernels: Sequence[int], stride: int, valid: bool = False
@@ -190,31 +188,31 @@ class Network:
         """Add an activation; a PRelu has one slope, a Clamp is ReLU6."""
         attrs: dict[str, Any] = {"min": 0.0, "max": 6.0} if type_ == "Clamp" else {}
         inputs = (x, self.constant(f"{name}/slope", (1,))) if type_ == "PRelu" else (x,)
-        return self.editor.add(type_, inputs, f"{name}/{type_.lower()}", **attrs)
+        return self.add(type_, inputs, f"{name}/{type_.lower()}", **attrs)
 
-    def add(self, a: str, b: str, name: str) -> str:
+    def plus(self, a: str, b: str, name: str) -> str:
         """Add the sum of two tensors, in bytes where one of them is."""
-        return self._joined("Add", a, b, name)
+        return self._in_bytes("Add", a, b, name)
 
-    def multiply(self, a: str, b: str, name: str) -> str:
+    def times(self, a: str, b: str, name: str) -> str:
         """Add the product of two tensors, element by element, in bytes where one of them is."""
-        return self._joined("Multiply", a, b, name)
+        return self._in_bytes("Multiply", a, b, name)
 
-    def _joined(self, type_: str, a: str, b: str, name: str) -> str:
-        if any(self.editor.tensors[x].dtype is DType.INT8 for x in (a, b)):
+    def _in_bytes(self, type_: str, a: str, b: str, name: str) -> str:
+        if any(self.tensors[x].dtype is DType.INT8 for x in (a, b)):
             a, b = self.rounded(a), self.rounded(b)
-        return self.editor.eltwise(type_, a, b, name)
+        return self.eltwise(type_, a, b, name)
 
     def scaled(self, x: str, name: str, shape: Sequence[int] = (1,)) -> str:
         """Add the product with a constant."""
-        return self.editor.eltwise("Multiply", x, self.constant(f"{name}/factor", shape), name)
+        return self.eltwise("Multiply", x, self.constant(f"{name}/factor", shape), name)
 
     def normalised(self, x: str, name: str) -> str:
         """Add a layer normalisation over the last axis: MVN, factor and offset."""
-        self.editor.region = name
+        self.region = name
         rank, width = len(self.shape(x)), self.shape(x)[-1]
         shape = (*(1 for _ in range(rank - 1)), width)
-        x = self.editor.unary("MVN", x, f"{name}/mvn", axes=(rank - 1,))
+        x = self.unary("MVN", x, f"{name}/mvn", axes=(rank - 1,))
         x = self.scaled(x, f"{name}/multiply", shape)
         return self._bias(x, name, shape)
 
@@ -222,26 +220,26 @@ class Network:
         """Add the maximum over windows, padded as convolutions are."""
         batch, channels, *size = self.shape(x)
         pixels, passes = self._passes(size, (kernel, kernel), stride)
-        dtype = self.editor.tensors[x].dtype
+        dtype = self.tensors[x].dtype
         shape = (batch, channels, *pixels)
-        return self.editor.op("MaxPool", (x,), shape, dtype, name, kernel=(kernel, kernel), **passes)
+        return self.op("MaxPool", (x,), shape, dtype, name, kernel=(kernel, kernel), **passes)
 
     def mean_pool(self, x: str, name: str) -> str:
         """Add the mean over height and width, [N, C, 1, 1]."""
-        return self.editor.reduce("ReduceMean", x, (2, 3), name, keep_dims=True)
+        return self.reduce("ReduceMean", x, (2, 3), name, keep_dims=True)
 
     def upsample(self, x: str, height: int, width: int, name: str) -> str:
         """Add an Interpolate to a height and width by the nearest pixel."""
-        shape, dtype = (*self.shape(x)[:2], height, width), self.editor.tensors[x].dtype
-        return self.editor.op("Interpolate", (x,), shape, dtype, name, mode="nearest")
+        shape, dtype = (*self.shape(x)[:2], height, width), self.tensors[x].dtype
+        return self.op("Interpolate", (x,), shape, dtype, name, mode="nearest")
 
-    def concat(self, inputs: Sequence[str], name: str, axis: int = 1, to_float: bool = False) -> str:
+    def joined(self, inputs: Sequence[str], name: str, axis: int = 1, to_float: bool = False) -> str:
         """Join tensors along an axis; a quantised network joins bytes unless `to_float`."""
-        return self.editor.concat(inputs if to_float else [self.rounded(x) for x in inputs], axis, name)
+        return self.concat(inputs if to_float else [self.rounded(x) for x in inputs], axis, name)
 
     def split(self, x: str, lengths: Sequence[int], name: str, axis: int = 1) -> list[str]:
         """Cut a tensor along an axis."""
-        source = self.editor.tensors[x]
+        source = self.tensors[x]
         before, behind = source.shape[:axis], source.shape[axis + 1 :]
         parts = [
             Tensor(f"{name}:{i}" if i else name, (*before, length, *behind), source.dtype)
@@ -249,17 +247,9 @@ class Network:
         ]
         names = tuple(part.name for part in parts)
         attrs = {"axes": (axis,), "lengths": tuple(lengths)}
-        operator = Operator(name, "VariadicSplit", (x,), names, attrs, self.editor.region)
-        self.editor.add_operator(operator, parts)
+        operator = Operator(name, "VariadicSplit", (x,), names, attrs, self.region)
+        self.add_operator(operator, parts)
         return list(names)
-
-    def reshape(self, x: str, shape: Sequence[int], name: str) -> str:
-        """Add a view under another shape."""
-        return self.editor.reshape(x, shape, name)
-
-    def transpose(self, x: str, order: Sequence[int], name: str) -> str:
-        """Permute the axes."""
-        return self.editor.transpose(x, order, name)
 
 
 def window(stride: int = 1, begin: Sequence[int] = (0, 0), end: Sequence[int] = (0, 0)) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownName
 from npusim.explore.scoring_pool import in_portions, on_processes
 from npusim.explore.sweep import Interrupted
 from npusim.magnas.block_costs import MappedSpace
-from npusim.magnas.search import Plan, SuperblockEvolution, read_search, search_architectures
+from npusim.magnas.search import Plan, SuperblockEvolution, read_architectures, search_architectures
 from npusim.magnas.space import ArchitectureSpace, parse_architecture
 from npusim.studies.evolution import UNRANKED, ranked
 from npusim.studies.map_front import Limits
@@ -59,7 +59,7 @@ def archive(mapped, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(archive):
-    return read_search(archive)
+    return read_architectures(archive)
 
 
 def values(points):
@@ -95,7 +95,7 @@ def test_points_cost_what_their_mapping_costs(mapped, found):
                 in_order += next(letters) + (left.pop(0) if stage.ffn_hidden else "")
         unit_of = {letter: mapped.table.units.index(unit) for unit, letter in mapped.letters.items()}
         placement = np.array([[unit_of[letter] for letter in in_order + head]])
-        costs = mapped.table.evaluate(mapped.table.encoded([spec]), np.zeros(1, int), placement)[0]
+        costs = mapped.table.problem(mapped.table.rows(spec)).evaluate(placement)[0]
         assert costs == pytest.approx([one.latency_s, one.energy_j])
 
 
@@ -147,14 +147,14 @@ def test_a_longer_search_goes_on_where_a_shorter_one_ended(mapped, archive, tmp_
 
 
 def test_limits_hold_in_every_point_and_what_nothing_keeps_is_refused(mapped, archive, tmp_path):
-    within = mapped.within(Limits(transitions=1, latency_s=2e-3))
-    found = searched(within, tmp_path / "found", Plan(population=12, generations=2))
+    limits = Limits(transitions=1, latency_s=2e-3)
+    found = searched(mapped, tmp_path / "found", Plan(population=12, generations=2), limits=limits)
     assert all(one.latency_s <= 2e-3 * (1 + 1e-9) for one in found.front)
     letters = [one.mapping for one in found.front]
     assert all(len(set(text) - {"/"}) <= 2 for text in letters)
-    never = mapped.within(Limits(latency_s=1e-9))
+    never = Limits(latency_s=1e-9)
     with pytest.raises(InfeasibleError, match="has a mapping that keeps the limits"):
-        searched(never, tmp_path / "never", Plan(population=12, generations=1))
+        searched(mapped, tmp_path / "never", Plan(population=12, generations=1), limits=never)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_an_archive_of_another_space_is_not_gone_on_with(mapped, archive):
 
 def test_what_cannot_be_searched_is_refused_before_anything_is_scored(mapped, tmp_path):
     with pytest.raises(UnknownNameError, match="unknown device to limit `dla`"):
-        searched(mapped.within(Limits(shares={"dla": 0.5})), tmp_path / "found")
+        searched(mapped, tmp_path / "found", limits=Limits(shares={"dla": 0.5}))
     backbone = mapped.backbone.model_copy(update={"knn": [4] * 16})
     with pytest.raises(ConfigError, match="depths are a choice"):
         searched(dataclasses.replace(mapped, backbone=backbone), tmp_path / "found")
@@ -259,5 +259,5 @@ def ended(texts):
 
 
 def test_a_process_that_is_ended_is_told_and_not_waited_for():
-    with on_processes(ended, 2) as score, pytest.raises(NpusimError, match="was ended from outside"):
+    with pytest.raises(NpusimError, match="was ended from outside"), on_processes(ended, 2) as score:
         score(["a"])

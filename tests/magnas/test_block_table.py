@@ -4,17 +4,19 @@ import numpy as np
 import pytest
 
 from npusim import Scenario
+from npusim.arch import load_soc
 from npusim.errors import NpusimError
-from npusim.magnas.block_costs import block_table, blocks_of, covering_specs
+from npusim.magnas.block_costs import MappedSpace, blocks_of
 from npusim.magnas.graph import build_vig
+from npusim.magnas.space import ArchitectureSpace
 from npusim.mapping import chain_front
 from npusim.studies.chain import chain_of, chain_problem
 from npusim.studies.map_front import Limits
 from npusim.workloads import load_spec
 
-SOC, UNITS = "core-ultra-series2", ["gpu", "cpu"]
+SOC, UNITS = "core-ultra-series2", ("gpu", "cpu")
 BACKBONE = load_spec("magnas-vig", ["workload.depth=1"])
-SPACE = {"operators": ["gin", "graphsage"], "preprocess": [False, True], "hidden": [[96, 320]] * 4}
+SPACE = ArchitectureSpace(operators=("gin", "graphsage"), widths_percent=(30, 100))
 MIXED = BACKBONE.model_copy(
     update={
         "depth": [1, 2, 1, 1],
@@ -27,7 +29,7 @@ MIXED = BACKBONE.model_copy(
 
 @pytest.fixture(scope="module")
 def table():
-    return block_table(covering_specs(BACKBONE, **SPACE), SOC, devices=UNITS)
+    return MappedSpace(BACKBONE, SPACE, load_soc(SOC), UNITS).table
 
 
 def test_blocks_of_a_specification_are_those_of_its_graph():
@@ -45,16 +47,12 @@ def test_a_mixed_architecture_costs_what_its_own_estimate_says(table):
     assert found.crossing_s == pytest.approx(own.crossing_s, rel=1e-12)
 
 
-def test_the_front_is_that_of_the_chain_and_pairs_cost_what_its_placements_do(table):
-    front = table.front(MIXED)
-    exact = chain_front(table.problem(table.rows(MIXED)))
-    assert front.latency_s == pytest.approx(exact.latency_s)
+def test_the_front_is_that_of_the_chain_and_costs_what_its_placements_do(table):
+    front, problem = table.front(MIXED), table.problem(table.rows(MIXED))
+    assert front.latency_s == pytest.approx(chain_front(problem).latency_s)
     assert (np.diff(front.energy_j) < 0).all()
-    encoded = table.encoded(
-        [BACKBONE.model_copy(update={"operator": ["gin"] * 4, "ffn_hidden": [320] * 4}), MIXED]
-    )
-    pairs = table.evaluate(encoded, np.ones(len(front.placements)), front.placements)
-    assert pairs == pytest.approx(np.stack([front.latency_s, front.energy_j], -1))
+    values = problem.evaluate(front.placements)
+    assert values == pytest.approx(np.stack([front.latency_s, front.energy_j], -1))
 
 
 def test_limits_hold_for_an_architecture(table):

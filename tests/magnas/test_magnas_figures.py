@@ -5,8 +5,7 @@ import pytest
 import npusim
 from npusim.cli.program import run
 from npusim.errors import ConfigError
-from npusim.magnas.fit import MagnasFit
-from npusim.magnas.suite import FIGURES, predicted, problem_of, shipped_figures
+from npusim.magnas.suite import FIGURES, MagnasFit, predicted, problem_of, shipped_figures
 from npusim.validation import load_suite
 
 ROW = "{name: mine, stem: D, grapher: GGGGGGGG, ffn: DDDDGDDD, cls: D, latency_ms: 20, energy_mj: 200}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from npusim import Scenario, estimate
 from npusim.cli.program import run
-from npusim.magnas.figures import mapping_figures
+from npusim.magnas.figures import magnas_figures
 from npusim.magnas.page import figures_page
 from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem
 from npusim.studies.map_front import at_points, combinations_of, map_front
@@ -45,7 +45,7 @@ def test_the_command_shows_table_3_beside_the_paper(capsys):
 
 @pytest.mark.laws
 def test_the_share_of_the_gpu_falls_with_the_latency_allowed_and_levels_off():
-    found = mapping_figures(["table4"])
+    found = magnas_figures(["table4"])
     shares = [one.ours for one in found.figures if one.quantity == "share of the GPU"]
     assert shares[0] > 0.9 and shares == sorted(shares, reverse=True)
     assert all(one.holds for one in found.statements)
@@ -54,7 +54,7 @@ def test_the_share_of_the_gpu_falls_with_the_latency_allowed_and_levels_off():
 
 @pytest.mark.laws
 def test_a_pyramid_has_a_more_convex_front_than_an_isotropic_backbone():
-    assert all(one.holds for one in mapping_figures(["figure8"]).statements)
+    assert all(one.holds for one in magnas_figures(["figure8"]).statements)
 
 
 def test_an_unknown_figure_is_refused(capsys):
@@ -64,7 +64,7 @@ def test_an_unknown_figure_is_refused(capsys):
 
 @pytest.mark.slow
 def test_of_all_that_the_paper_says_one_thing_does_not_hold():
-    missed = {one.says.partition(": ")[2] for one in mapping_figures().statements if not one.holds}
+    missed = {one.says.partition(": ")[2] for one in magnas_figures().statements if not one.holds}
     assert missed == {"they take less energy than the slowest"}
 
 

@@ -161,17 +161,18 @@ def test_training_learns_and_is_told_as_a_document(trained: Path):
 @pytest.mark.laws
 def test_a_resumed_training_ends_with_the_same_scores(folder: Path, trained: Path, tmp_path: Path):
     from npusim.explore.sweep import Interrupted
-    from npusim.magnas.training import read_checkpoint, refuse_other, run_training
+    from npusim.magnas.training import read_checkpoint, train_supernet
 
-    task = read_checkpoint(trained).task
+    settings = [f"workload.{one}" for one in SMALL]
+    words = {"settings": settings, "depths": "1,2", "batch": 8, "epochs": 2, "scored": 2}
     with pytest.raises(Interrupted, match="1 of 2 epochs"):
-        run_training(task, tmp_path / "net", stop=lambda: True)
-    found = run_training(task, tmp_path / "net", scored=2, resume=True)
+        train_supernet(str(folder), tmp_path / "net", **words, stop=lambda: True)
+    found = train_supernet(str(folder), tmp_path / "net", **words, resume=True)
     whole = json.loads((trained / "training.json").read_text())
     assert found.losses == whole["losses"]
     assert [one.model_dump() for one in found.subnets] == whole["subnets"]
     checkpoint = read_checkpoint(tmp_path / "net")
-    refuse_other(checkpoint, task, checkpoint.digest, tmp_path)
+    checkpoint.refuse_other(read_checkpoint(trained).task, checkpoint.digest, tmp_path)
 
 
 def test_a_score_does_not_depend_on_what_was_scored_before(trained: Path):
@@ -223,7 +224,7 @@ def test_a_training_goes_on_only_as_it_began(
     assert "a training of other recipe.epochs" in refused("--resume")
     same = ["--resume", "--epochs=2"]
     assert "other space.widths_percent" in refused(*same, "--widths=50")
-    assert "other recipe.seed, images" in refused(*same, "--seed=1")
+    assert "other images, recipe.seed" in refused(*same, "--seed=1")
     digits = message(capsys, "digits", "-o", str(tmp_path / "net"), *OPTIONS, f"--teacher={trained}")
     assert "found a supernet with classes 2; allowed: classes 10" in digits
     (tmp_path / "supernet.pt").write_bytes(b"no checkpoint")

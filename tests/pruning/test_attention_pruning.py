@@ -27,7 +27,6 @@ from npusim.pruning.channel_pruning import (  # noqa: E402
     prune,
     reads_of,
 )
-from npusim.techniques import parse  # noqa: E402
 from npusim.workloads import GnnSpec, build_gnn  # noqa: E402
 from npusim.workloads.gnn.spec import Pruning  # noqa: E402
 
@@ -131,7 +130,7 @@ def test_the_traced_module_is_the_built_workload_operator_for_operator(form: str
     built = build_gnn(pruned, structure)
     asked = spec(pruning={"budget": 2.0}, form=form)
     assert build_gnn(asked, structure).macs == built.macs
-    instance = model_instance(pruned, built, parse("none"), found)
+    instance = model_instance(pruned, found)
     instance.module.load_state_dict(both.module.state_dict())
     x = instance.inputs.values()
     assert torch.allclose(instance.module.eval()(*x), answers(both.module), atol=1e-5)

@@ -15,6 +15,7 @@ from npusim.errors import ConfigError, FileError  # noqa: E402
 from npusim.gnn_models.models import module_of, propagation, trainable  # noqa: E402
 from npusim.gnn_models.planetoid import GraphData  # noqa: E402
 from npusim.gnn_models.views import EdgeView, MatrixView, dense_adjacency  # noqa: E402
+from npusim.pruning import pruned_networks  # noqa: E402
 from npusim.pruning.channel_pruning import (  # noqa: E402
     METHODS,
     Reads,
@@ -25,8 +26,7 @@ from npusim.pruning.channel_pruning import (  # noqa: E402
     prune,
     refitted,
 )
-from npusim.pruning.command import parse_budgets, parse_multiple  # noqa: E402
-from npusim.pruning.pruned_networks import Plan, run_pruning  # noqa: E402
+from npusim.pruning.pruned_networks import parse_budgets, parse_multiple  # noqa: E402
 from npusim.workloads.gnn.spec import BranchChannels, Layer, Pruning  # noqa: E402
 
 
@@ -170,19 +170,19 @@ def test_what_cannot_be_pruned_is_refused_before_training(
     workload: str, budget: float, scheme: str, complaint: str, tmp_path: Path, planetoid_root: Path
 ) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        run_pruning(workload, Plan([budget], scheme), planetoid_root, tmp_path / "out")
+        pruned_networks.prune(workload, budget, scheme=scheme, data=planetoid_root, models=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_training(tmp_path: Path, planetoid_root: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be made"):
-        run_pruning("gcn-cora", Plan([2.0]), planetoid_root, tmp_path / "file" / "out")
+        pruned_networks.prune("gcn-cora", 2.0, data=planetoid_root, models=tmp_path / "file" / "out")
 
 
 @pytest.mark.slow
 def test_pruned_networks_on_cora_keep_their_accuracy(tmp_path: Path, planetoid_root: Path) -> None:
-    report = run_pruning("gcn-cora", Plan([4.0], seeds=(0, 1)), planetoid_root, tmp_path)
+    report = pruned_networks.prune("gcn-cora", 4.0, seeds="0,1", data=planetoid_root, models=tmp_path)
     by_method = {network.method: network for network in report.networks}
     assert by_method["lasso"].lost_points <= 1.0
     assert len(report.files) == 6 and all(Path(file).is_file() for file in report.files)

@@ -13,96 +13,65 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from npusim.compiling.kernels import (
-    compiled,
-    compiled_making_arrays,
-    compiled_or_plain,
-    compiled_parallel_or_plain,
-    thread_count,
-)
+from npusim.compiling import kernels
+from npusim.compiling.kernels import compiled, compiled_making_arrays, compiled_or_plain
 from npusim.compiling.records import Floats, Ints
-from npusim.cost.batch.design_batch import (
-    Costing,
-    Design,
-    PointGroups,
-    Work,
-    array_devices,
-    fill_batch,
-    new_batch,
-    new_work,
-    points_in_groups,
-)
-from npusim.cost.batch.incumbents import (
-    Incumbents,
-    add_incumbents,
-    are_dominated,
-    can_bound,
-    fill_batch_bounds,
-    fill_row_bounds,
-    no_incumbents,
-)
+from npusim.cost.batch import design_batch
+from npusim.cost.batch import incumbents as pruning
+from npusim.cost.batch.design_batch import PointGroups, Work, fill_batch, new_work
+from npusim.cost.batch.incumbents import Incumbents
 from npusim.cost.batch.nests import Nest, search_nested_rows, with_nests
 from npusim.cost.batch.totals import cost_operators, fill_columns, fill_device_uses, write_point_totals
 from npusim.cost.lowering.plans import PlanTable, plan_table
-from npusim.cost.lowering.tables import DEVICE_USE_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, DpuOperation, Unit
-from npusim.cost.machine.architecture import Archs
+from npusim.cost.lowering.tables import CONVOLUTION, DEVICE_USE_DTYPE, DPU, DSP, RESULT_DTYPE, TOTAL_DTYPE
+from npusim.cost.machine.architecture import ARCH_DTYPE, Archs, weighs_energy
 from npusim.cost.machine.design_point import ARRAY_SIZE, SHARED_SIZE, SRAM_COLUMN, ArchRow
-from npusim.cost.network.plan_costs import add_up, change_rows, keep_better_plan, mark_all_stale, mark_stale
-from npusim.cost.network.prefetch import TRANSFER_DTYPE, schedule
-from npusim.cost.network.terms import fill_terms
-from npusim.cost.tilings.objective import choose_mapping, weighs_energy
+from npusim.cost.network.plan_costs import change_rows, keep_better_plan, start_plans, sum_rows
+from npusim.cost.network.prefetch import schedule
+from npusim.cost.network.terms import Costing, fill_terms
 from npusim.cost.tilings.search import GroupSearch, fits, plain_ms, search_rows
+from npusim.cost.units import rates as laws
+from npusim.cost.units import resources
 from npusim.cost.units.levels import SERVED_DTYPE, add_candidate_demands, serve_rows
-from npusim.cost.units.rates import (
-    DSP,
-    MACHINE_RATES,
-    RATES,
-    are_alike,
-    clear_rate_bounds,
-    start_rate_bounds,
-    widen_rate_bounds,
-    widen_sram_bounds,
-)
-from npusim.cost.units.resources import COUNT, add_operator_demand
+from npusim.cost.units.resources import BODY, CANDIDATE_SIZE, COUNT, dynamic_j, moved_bytes
 
 if TYPE_CHECKING:
     from numba import prange  # the decorator of the kernel provides it
 
-_DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
-_CONVOLUTION = int(DpuOperation.CONVOLUTION)
-_FAMILY, _UNFIT, _WAITING = range(3)
-"""Places in `npusim.cost.batch.design_batch.Costing.plan`."""
+_ENERGY = 1.0
+"""Number of `energy` in `npusim.arch.npu.MAPPING_OBJECTIVES`; smaller is latency, greater the product."""
 _ROW_MS = 0.5
 """Time to cost a row at a point under all plans as plain Python."""
 SHARED_SEARCH = 1024
 """Most points of a group whose search reads their rates; for more points that pays for convolutions only."""
 
 
-def _group_ms(design: Design, start: int, stop: int, table: PlanTable, *_: Any) -> float:
-    return plain_ms(table.rows, array_devices(design)) * (stop - start)
+def _search_ms(base: Floats, groups: PointGroups, table: PlanTable, points: int) -> float:
+    arrays = base[SHARED_SIZE : SHARED_SIZE + groups.arrays * ARRAY_SIZE].view(ARCH_DTYPE)
+    return plain_ms(table.rows, arrays) * points
 
 
-@compiled_or_plain(_group_ms)
-def _search_group(design: Design, start: int, stop: int, table: PlanTable) -> GroupSearch:
+@compiled_or_plain(lambda base, groups, start, stop, table: _search_ms(base, groups, table, stop - start))
+def _search_group(base: Floats, groups: PointGroups, start: int, stop: int, table: PlanTable) -> GroupSearch:
     """Return the tiling search of a group of points."""
-    batch, arrays = new_batch(design, table, stop - start), design.arrays
-    archs, rate_bounds = batch.archs, np.empty((arrays, RATES, 2))
+    batch, arrays = design_batch.new_batch(base, groups, table, stop - start), groups.arrays
+    archs, rate_bounds = batch.archs, np.empty((arrays, laws.RATES, 2))
     row_starts = np.empty(table.rows.shape[0] + 1, np.int64)
-    next_point = fill_batch(batch, design, start, stop)
+    next_point = fill_batch(batch, groups, start, stop)
     for d in range(arrays):
-        start_rate_bounds(rate_bounds[d])
-        widen_rate_bounds(batch.rates[d], batch.counts[0], rate_bounds[d])
+        laws.start_rate_bounds(rate_bounds[d])
+        laws.widen_rate_bounds(batch.rates[d], batch.counts[0], rate_bounds[d])
     if next_point < stop and _reads_rates(stop - start, table.rows):
         # Candidates that are too slow at all points need not be kept.
         while next_point < stop:
-            next_point = fill_batch(batch, design, next_point, stop)
+            next_point = fill_batch(batch, groups, next_point, stop)
             for d in range(arrays):
-                widen_rate_bounds(batch.rates[d], batch.counts[0], rate_bounds[d])
-        fill_batch(batch, design, start, stop)
+                laws.widen_rate_bounds(batch.rates[d], batch.counts[0], rate_bounds[d])
+        fill_batch(batch, groups, start, stop)
     elif next_point < stop:
-        _widen_by_sram_alone(design, next_point, stop, rate_bounds)
+        _widen_by_sram_alone(groups, next_point, stop, rate_bounds)
     for d in range(arrays if weighs_energy(archs) else 0):
-        clear_rate_bounds(rate_bounds[d])
+        laws.clear_rate_bounds(rate_bounds[d])
     candidates = search_rows(archs, table.rows, rate_bounds, row_starts)
     return _served_search(archs, table.rows, candidates, row_starts, batch.operators)
 
@@ -110,14 +79,14 @@ def _search_group(design: Design, start: int, stop: int, table: PlanTable) -> Gr
 @compiled_or_plain(lambda archs, rows, *_: 0.1 * len(rows))
 def _served_search(archs: Archs, rows: Any, candidates: Any, row_starts: Ints, operators: Any) -> GroupSearch:
     """Return a search result with what memory levels serve, and demands under any plan."""
-    demands, macs = np.zeros((archs.arrays.shape[1], COUNT)), 0.0
+    demands, macs = np.zeros((archs.arrays.shape[0], COUNT)), 0.0
     served = np.zeros(rows.shape[0], SERVED_DTYPE)
-    serve_rows(archs.arrays[0], rows, candidates, row_starts, served)
+    serve_rows(archs.arrays, rows, candidates, row_starts, served)
     for o in range(operators.shape[0]):
         op = operators[o]
         macs += op.repeats * op.macs
-        if op.unit == _DPU or op.unit == _DSP:
-            add_operator_demand(archs.arrays[0, op.device], op, demands, op.device)
+        if op.unit == DPU or op.unit == DSP:
+            resources.add_operator_demand(archs.arrays[op.device], op, demands, op.device)
     return GroupSearch(candidates, row_starts, served, demands, macs)
 
 
@@ -126,112 +95,108 @@ def _reads_rates(points: int, rows: Any) -> bool:
     """Return whether the search of a group depends on the rates of its points."""
     has_convolutions = False  # they have pieces of several sizes
     for r in range(rows.shape[0]):
-        has_convolutions |= rows[r].unit == _DPU and rows[r].dpu_operation == _CONVOLUTION
+        has_convolutions |= rows[r].unit == DPU and rows[r].dpu_operation == CONVOLUTION
     return bool(points <= SHARED_SEARCH or has_convolutions)
 
 
 @compiled
-def _widen_by_sram_alone(design: Design, start: int, stop: int, rate_bounds: Floats) -> None:
+def _widen_by_sram_alone(groups: PointGroups, start: int, stop: int, rate_bounds: Floats) -> None:
     """Widen the bounds of SRAM by points `start` to `stop`; clear the bounds of all rates."""
-    for d in range(design.arrays):
-        clear_rate_bounds(rate_bounds[d])
-    columns, values = design.points.columns, design.points.values
+    for d in range(groups.arrays):
+        laws.clear_rate_bounds(rate_bounds[d])
+    columns, values = groups.columns, groups.values
     for c in range(columns.shape[0]):
         device, column = (columns[c] - SHARED_SIZE) // ARRAY_SIZE, columns[c] - SHARED_SIZE
-        if column >= 0 and device < design.arrays and column % ARRAY_SIZE == SRAM_COLUMN:
+        if column >= 0 and device < groups.arrays and column % ARRAY_SIZE == SRAM_COLUMN:
             for p in range(start, stop):
-                widen_sram_bounds(values[p, c], rate_bounds[device])
+                laws.widen_sram_bounds(values[p, c], rate_bounds[device])
 
 
-@compiled_or_plain(lambda design, start, stop, table, *_: _ROW_MS * len(table.rows) * (stop - start))
+class Output(NamedTuple):
+    """What is written of points: totals, array of TOTAL_DTYPE, and the best plan."""
+
+    totals: Any
+    plans: Ints
+
+
+@compiled_or_plain(
+    lambda work, groups, start, stop, *_: _ROW_MS * len(work.costing.table.rows) * (stop - start)
+)
 def _evaluate_group(
-    design: Design,
-    start: int,
-    stop: int,
-    table: PlanTable,
-    search: GroupSearch,
-    incumbents: Incumbents,
-    thread: int,
-    totals: Any,
-    plans: Ints,
-) -> Work:
-    """Evaluate points `start` to `stop`, which share a search, in batches; return the last batch's work.
+    work: Work, groups: PointGroups, start: int, stop: int, front: Incumbents, thread: int, output: Output
+) -> None:
+    """Evaluate points `start` to `stop`, which share a search, in batches.
 
-    Each `thread` has its own incumbents. `totals`, array of TOTAL_DTYPE, and `plans` are written, at the
-    places that the order of points says.
+    Each `thread` has its own incumbents. The order of points says where in `output` they are written.
     """
-    batch = new_batch(design, table, stop - start)
-    work, first, columns_before = new_work(design, table, search, batch), start, 0
+    batch, first, totals = work.batch, start, output.totals
     while first < stop:
-        next_point = fill_batch(batch, design, first, stop)
-        _keep_terms(work, columns_before)
-        columns_before, points, order = batch.counts[0], batch.counts[1], design.points.order[first:]
-        if can_bound(work, incumbents, thread) and _is_dominated(work, incumbents, thread):
+        next_point = fill_batch(batch, groups, first, stop)
+        work.costing.terms.is_filled[:] = False
+        points, order = batch.counts[1], groups.order[first:]
+        if pruning.can_bound(work, front, thread) and _is_dominated(work, front, thread):
             for p in range(points):
                 totals[order[p]].latency_s = totals[order[p]].energy_j = np.inf
         else:
             _compare_plans(work)
             _add_demands(work)
             fill_columns(work)
-            write_point_totals(work, totals, order, plans)
-            if incumbents.counts.shape[0] > 0:
-                add_incumbents(incumbents, thread, totals, order, points)
+            write_point_totals(work, totals, order, output.plans)
+            if front.counts.shape[0] > 0:
+                pruning.add_incumbents(front, thread, totals, order, points)
         first = next_point
-    return work
-
-
-@compiled
-def _keep_terms(work: Work, columns_before: int) -> None:
-    """Invalidate row costs of the previous batch, except where rates are equal and no DSP is involved."""
-    batch, columns = work.batch, work.batch.counts[0]
-    terms, bounds = work.costing.terms, work.bounds.costing.terms
-    is_same = columns == columns_before and are_alike(batch.rates, work.rates_before, columns)
-    is_same = is_same and not weighs_energy(batch.archs)
-    for r in range(terms.is_filled.shape[0]):
-        is_kept = is_same and work.table.rows[r].unit != _DSP
-        terms.is_filled[r] = is_kept and terms.is_filled[r]
-        bounds.is_filled[r] = is_kept and bounds.is_filled[r]
-    if is_same:
-        return
-    for d in range(batch.rates.shape[0]):
-        start_rate_bounds(work.rate_bounds[d])
-        widen_rate_bounds(batch.rates[d], columns, work.rate_bounds[d])
-        for r in range(MACHINE_RATES):
-            for c in range(columns):
-                work.rates_before[d, r, c] = batch.rates[d, r, c]
 
 
 @compiled
 def _fill_row_terms(work: Work, o: int, r: int, d: int) -> None:
     """Write the costs of row `r` (operator `o` on array `d`): its best candidate's at each column."""
-    batch, search, columns = work.batch, work.search, work.batch.counts[0]
-    arch, op, rates, served = batch.archs.arrays[0, d], work.table.rows[r], batch.rates[d], search.served[r]
+    costing, columns, rates = work.costing, work.batch.counts[0], work.batch.rates[d]
+    arch, search = work.batch.archs.arrays[d], costing.search
     for c in range(columns):
-        rates[DSP, c] = batch.independent.dsp_s[o, c]
-    choose_mapping(
-        batch.archs,
-        op,
-        search.candidates,
-        search.row_starts[r],
-        search.row_starts[r + 1],
-        served.is_any > 0.0,
-        rates,
-        columns,
-        batch.states,
-        batch.column_state,
-        work.choices,
-        work.demand,
-    )
-    terms, is_prefetching = work.costing.terms, arch.prefetch > 0.0
-    fill_terms(search.candidates, work.choices, served, rates, op, is_prefetching, columns, terms, r)
+        rates[laws.DSP, c] = costing.independent.dsp_s[o, c]
+    if arch.objective < _ENERGY:
+        start, stop, is_served = search.row_starts[r], search.row_starts[r + 1], search.served[r].is_any > 0.0
+        laws.choose(search.candidates, start, stop, is_served, rates, columns, work.choices)
+    else:
+        _choose_by_energy(work, r, d)
+    fill_terms(costing, r, work.choices, rates, arch.prefetch > 0.0, columns)
 
 
 @compiled
-def _start_plans(costing: Costing) -> None:
-    """Forget the latest plan."""
-    costing.row_of[:] = -1
-    costing.is_pending[:] = False
-    costing.plan[_FAMILY], costing.plan[_UNFIT], costing.plan[_WAITING] = -1, 0, 0
+def _choose_by_energy(work: Work, r: int, d: int) -> None:
+    """Choose the candidate of least energy, or of least energy times latency, at each column.
+
+    Energy is that of an operator alone: what its candidate moves and computes, and the power of device and
+    machine while it works. A search for energy keeps slow mappings too, which may move less, so it takes
+    about four times as long. Candidates that a memory level serves are compared as for latency, where a byte
+    from an inner level is never worse than one from outside.
+    """
+    search, choices, demands, columns = work.costing.search, work.choices, work.demand, work.batch.counts[0]
+    arch, op, states = work.batch.archs.arrays[d], work.costing.table.rows[r], work.batch.states
+    start, stop, is_served = search.row_starts[r], search.row_starts[r + 1], search.served[r].is_any > 0.0
+    unit_j, best_cost, numbers = states.unit_j[d], choices.plain_best_s, search.candidates.view(np.float64)
+    rates = work.batch.rates[d]
+    laws.fill_latencies(search.candidates, start, stop, is_served, is_served, rates, columns, choices)
+    demands[0, :] = 0.0
+    best_cost[:] = np.inf
+    resources.add_operator_demand(arch, op, demands, 0)
+    for k in range(COUNT):
+        demands[0, k] /= op.repeats
+    for c in range(stop - start):
+        for k in range(BODY):
+            demands[0, k] = numbers[(start + c) * CANDIDATE_SIZE + k]
+        dram_bytes, read_bytes, written_bytes = moved_bytes(demands, 0)
+        for p in range(columns):
+            latency_s, state = choices.latencies_s[c * columns + p], work.batch.column_state[p]
+            if latency_s == np.inf:
+                continue
+            cost = latency_s * (unit_j[state, resources.STATIC_W] + states.idle_w[state])
+            for joules in dynamic_j(demands, 0, dram_bytes, read_bytes + written_bytes, unit_j, state):
+                cost += joules
+            if arch.objective > _ENERGY:
+                cost *= latency_s
+            if cost < best_cost[p]:
+                best_cost[p], choices.best_s[p], choices.candidate[p] = cost, latency_s, start + c
 
 
 @compiled
@@ -240,46 +205,29 @@ def _sum_plan(work: Work, costing: Costing, plan: int, is_bound: bool) -> bool:
 
     `costing` is that of the columns of a batch, or the one of lower bounds.
     """
-    table, terms, tree, row_of = work.table, costing.terms, costing.tree, costing.row_of
-    pending, is_pending = costing.pending, costing.is_pending
-    costing.plan[_UNFIT] = change_rows(table, work.search.row_starts, plan, costing.plan[_UNFIT], row_of)
-    for c in range(table.change_start[plan], table.change_start[plan + 1]):
-        o = table.changes[c, 0]
-        if not is_pending[o]:
-            is_pending[o], pending[costing.plan[_WAITING]] = True, o
-            costing.plan[_WAITING] += 1
-    if costing.plan[_UNFIT] > 0:
+    table, is_filled = costing.table, costing.terms.is_filled
+    if not change_rows(costing, plan):
         return False
-    family, queued = table.family[plan], 0
-    if family != costing.plan[_FAMILY]:
-        queued = mark_all_stale(tree, table.leaf_op.shape[1])
-    for i in range(costing.plan[_WAITING]):
-        o = pending[i]
-        r, leaf, is_pending[o] = row_of[o], table.leaf_of[family, o], False
-        if leaf >= 0 and not terms.is_filled[r]:
-            terms.is_filled[r] = True
+    for o in range(costing.row_of.shape[0]):
+        r, d = costing.row_of[o], table.array_of[o]
+        if d >= 0 and not is_filled[r]:
+            is_filled[r] = True
             if is_bound:
-                fill_row_bounds(work, o, r, table.array_of[o])
+                pruning.fill_row_bounds(work, o, r, d)
             else:
-                _fill_row_terms(work, o, r, table.array_of[o])
-        queued = mark_stale(tree, leaf, queued)
-        queued = mark_stale(tree, table.chain_leaf[family, o], queued)
-    costing.plan[_FAMILY], costing.plan[_WAITING] = family, 0
-    each, points = work.batch.independent, work.batch.counts[0]
-    if is_bound:
-        each, points = work.bounds.independent, 1
-    add_up(tree, queued, table, family, row_of, terms, each.dsp_s, work.batch.archs.arrays[0], points)
+                _fill_row_terms(work, o, r, d)
+    sum_rows(costing, plan, work.batch.archs.arrays, 1 if is_bound else work.batch.counts[0])
     return True
 
 
 @compiled
-def _is_dominated(work: Work, incumbents: Incumbents, thread: int) -> bool:
+def _is_dominated(work: Work, front: Incumbents, thread: int) -> bool:
     """Return whether incumbents dominate all points of a batch, by lower bounds of its costs."""
     costing = work.bounds.costing
-    fill_batch_bounds(work)
-    _start_plans(costing)
-    for plan in range(work.table.family.shape[0]):
-        if _sum_plan(work, costing, plan, True) and not are_dominated(work, incumbents, thread):
+    pruning.fill_batch_bounds(work)
+    start_plans(costing)
+    for plan in range(costing.table.family.shape[0]):
+        if _sum_plan(work, costing, plan, True) and not pruning.are_dominated(work, front, thread):
             return False
     return True
 
@@ -287,25 +235,20 @@ def _is_dominated(work: Work, incumbents: Incumbents, thread: int) -> bool:
 @compiled
 def _compare_plans(work: Work) -> None:
     """Find the best plan of each column, and its sums."""
-    batch, table, costing, sums = work.batch, work.table, work.costing, work.costing.tree.sums
-    arrays, independent, best = batch.archs.arrays[0], batch.independent, work.best
-    best.plans[:] = -1
-    _start_plans(costing)
-    for plan in range(table.family.shape[0]):
+    arrays, costing = work.batch.archs.arrays, work.costing
+    work.best.plans[:] = -1
+    start_plans(costing)
+    for plan in range(costing.table.family.shape[0]):
         if _sum_plan(work, costing, plan, False):
-            _prefetch(work, table.family[plan])
-            saved_s, waits, points = work.prefetch.saved_s, table.waits[plan], batch.counts[0]
-            bounds = work.interval_bounds
-            keep_better_plan(
-                arrays, independent, sums, plan, waits, points, best, work.times, bounds, saved_s
-            )
+            _prefetch(work, costing.table.family[plan])
+            keep_better_plan(costing, plan, arrays, work.batch.counts[0], work.prefetch.saved_s, work.best)
 
 
 @compiled
 def _prefetch(work: Work, family: int) -> None:
     """Write the time that prefetch saves under a plan, at the columns where the plan may become the best."""
-    batch, sums, best = work.batch, work.costing.tree.sums, work.best
-    arrays, independent, is_prefetching = batch.archs.arrays[0], batch.independent, False
+    batch, sums, best = work.batch, work.costing.sums, work.best
+    arrays, independent, is_prefetching = batch.archs.arrays, batch.independent, False
     for d in range(arrays.shape[0]):
         is_prefetching = is_prefetching or arrays[d].prefetch > 0.0
     for c in range(batch.counts[0] if is_prefetching else 0):
@@ -317,50 +260,34 @@ def _prefetch(work: Work, family: int) -> None:
             least_s += independent.hosts_s[h, c]
         is_single = independent.requests[c] <= 1.0 and best.plans[c] >= 0
         if stalls_s > 0.0 and not (is_single and least_s > best.latency_s[c]):
-            _schedule(work, family, c, work.no_transfers)
+            schedule(work.costing, family, arrays, c, work.prefetch)
         else:
             work.prefetch.saved_s[:, c] = 0.0
 
 
 @compiled
-def _schedule(work: Work, family: int, column: int, transfers: Any) -> None:
-    """Schedule prefetches at one column under the latest plan; arguments as of `schedule`."""
-    costing, arrays, dsp_s = work.costing, work.batch.archs.arrays[0], work.batch.independent.dsp_s
-    row_of, terms, scratch = costing.row_of, costing.terms, work.prefetch
-    schedule(work.table, family, row_of, terms, dsp_s, arrays, column, scratch, transfers)
-
-
-@compiled
 def _add_demands(work: Work) -> None:
     """Write the demands on each array device under the best plan of each column."""
-    table, demands, row_of, plans = work.table, work.demands, work.costing.row_of, work.best.plans
-    numbers, candidate_of = work.search.candidates.view(np.float64), work.costing.terms.candidate
-    columns = work.batch.counts[0]
+    costing, demands, plans, columns = work.costing, work.demands, work.best.plans, work.batch.counts[0]
+    table, search, row_of = costing.table, costing.search, costing.row_of
+    numbers, candidate_of = search.candidates.view(np.float64), costing.terms.candidate
     for device in range(demands.shape[0]):
         for column in range(columns):
             for resource in range(COUNT):
-                demands[device, column, resource] = work.search.demands[device, resource]
+                demands[device, column, resource] = search.demands[device, resource]
     for plan in range(table.family.shape[0]):
         for i in range(table.change_start[plan], table.change_start[plan + 1]):
             row_of[table.changes[i, 0]] = table.changes[i, 1]
-        if not _is_best_somewhere(plans, plan, columns):
-            continue
-        for operator in range(row_of.shape[0]):
+        is_best = False  # a function of numpy would load linear algebra with the compiled code
+        for column in range(columns):
+            is_best = is_best or plans[column] == plan
+        for operator in range(row_of.shape[0] if is_best else 0):
             device, row = table.array_of[operator], row_of[operator]
             for column in range(columns if device >= 0 else 0):
                 if plans[column] == plan:
                     candidate, repeats = candidate_of[row, column], table.rows[row].repeats
                     rates, own = work.batch.rates[device], demands[device, column]
                     add_candidate_demands(numbers, candidate, repeats, rates, column, own)
-
-
-@compiled
-def _is_best_somewhere(plans: Ints, plan: int, columns: int) -> bool:
-    """Return whether a plan is the best of any column."""
-    is_best = False  # a function of numpy would load linear algebra with the compiled code
-    for column in range(columns):
-        is_best = is_best or plans[column] == plan
-    return is_best
 
 
 @compiled_making_arrays
@@ -381,14 +308,11 @@ def _own_table(table: PlanTable) -> PlanTable:
 
 @compiled_making_arrays
 def _evaluate_share(
-    numbers: Floats,
-    arrays: int,
-    hosts: int,
-    points: PointGroups,
+    base: Floats,
+    groups: PointGroups,
     table: PlanTable,
-    incumbents: Incumbents,
-    totals: Any,
-    plans: Ints,
+    front: Incumbents,
+    output: Output,
     share: int,
     shares: int,
 ) -> None:
@@ -397,87 +321,63 @@ def _evaluate_share(
     Every second round is dealt in reverse, so that groups whose costs alternate are shared evenly.
     """
     # numba counts references to arrays: shared by all threads, a count would move from core to core.
-    own_table, base = _own_table(table), numbers.copy()
-    own_design = Design(base, arrays, hosts, points)
-    own_incumbents = Incumbents(
-        incumbents.is_objective.copy(),
-        incumbents.bounded.copy(),
-        incumbents.low.copy(),
-        incumbents.high.copy(),
-        incumbents.objectives,
-        incumbents.counts,
+    own_table, numbers = _own_table(table), base.copy()
+    is_objective, bounded, low, high = front.is_objective, front.bounded, front.low, front.high
+    own_front = Incumbents(
+        is_objective.copy(), bounded.copy(), low.copy(), high.copy(), front.objectives, front.counts
     )
     previous_search = -1
     thread: Any = np.int64(share)
-    for r in range(points.spans.shape[0] // shares + 1):
+    for r in range(groups.spans.shape[0] // shares + 1):
         g = r * shares + (thread if r % 2 == 0 else shares - 1 - thread)
-        if g >= points.spans.shape[0]:
+        if g >= groups.spans.shape[0]:
             continue
-        for c in range(points.group_columns.shape[0]):
-            base[points.group_columns[c]] = points.group_values[g, c]
-        first, start, stop = points.first[g], points.spans[g, 0], points.spans[g, 1]
+        for c in range(groups.group_columns.shape[0]):
+            numbers[groups.group_columns[c]] = groups.group_values[g, c]
+        first, start, stop = groups.first[g], groups.spans[g, 0], groups.spans[g, 1]
         holds_for_all_rates = not _reads_rates(stop - start, own_table.rows)
-        if not (holds_for_all_rates and points.search_of[g] == previous_search):
-            search = _search_group(own_design, start, stop, own_table)
-        own_totals, own_plans = totals[first:], plans[first:]
-        _evaluate_group(
-            own_design, start, stop, own_table, search, own_incumbents, thread, own_totals, own_plans
+        if not (holds_for_all_rates and groups.search_of[g] == previous_search):
+            search = _search_group(numbers, groups, start, stop, own_table)
+        work = new_work(
+            design_batch.new_batch(numbers, groups, own_table, stop - start), groups, own_table, search
         )
-        previous_search = points.search_of[g] if holds_for_all_rates else -1
+        own_output = Output(output.totals[first:], output.plans[first:])
+        _evaluate_group(work, groups, start, stop, own_front, thread, own_output)
+        previous_search = groups.search_of[g] if holds_for_all_rates else -1
 
 
-def _all_ms(
-    numbers: Floats,
-    arrays: int,
-    hosts: int,
-    points: PointGroups,
-    table: PlanTable,
-    incumbents: Incumbents,
-    totals: Any,
-    *_: Any,
-) -> float:
-    design = Design(numbers, arrays, hosts, points)
-    return plain_ms(table.rows, array_devices(design)) * len(totals)
-
-
-@compiled_parallel_or_plain(_all_ms)
+@kernels.compiled_parallel_or_plain(
+    lambda base, groups, table, front, output, *_: _search_ms(base, groups, table, len(output.totals))
+)
 def _evaluate_all(
-    numbers: Floats,
-    arrays: int,
-    hosts: int,
-    points: PointGroups,
-    table: PlanTable,
-    incumbents: Incumbents,
-    totals: Any,
-    plans: Ints,
-    threads: int,
+    base: Floats, groups: PointGroups, table: PlanTable, front: Incumbents, output: Output, threads: int
 ) -> None:
-    """Evaluate all groups of a `Design`, given in its parts: numba hands threads no tuple within a tuple."""
+    """Evaluate all groups of points; `base` are the numbers that all of them start from."""
     for thread in prange(threads):
-        _evaluate_share(numbers, arrays, hosts, points, table, incumbents, totals, plans, thread, threads)
+        _evaluate_share(base, groups, table, front, output, thread, threads)
 
 
-@compiled_or_plain(lambda work, *_: 0.2 * len(work.table.array_of))
-def _cost_chosen(work: Work, plan: int, uses: Any, transfers: Any, results: Any) -> None:
+@compiled_or_plain(lambda work, *_: 0.2 * len(work.costing.row_of))
+def _cost_chosen(work: Work, plan: int, uses: Any, results: Any) -> None:
     """Write busy times of devices, prefetched transfers and costs of operators at a single point.
 
     `plan` is the best plan, or one that does not fit: of its operators those that do not fit have infinite
     latency.
     """
-    table, costing = work.table, work.costing
+    costing, transfers = work.costing, work.prefetch.transfers
+    table, row_of, count = costing.table, costing.row_of, 0
     transfers[0].operator = -1
     for i in range(table.change_start[plan + 1]):  # the last change of an operator holds
-        costing.row_of[table.changes[i, 0]] = table.changes[i, 1]
-    for o in range(costing.row_of.shape[0]):
-        r, d = costing.row_of[o], table.array_of[o]
-        if d >= 0 and fits(table.rows[r], work.search.row_starts, r) and not costing.terms.is_filled[r]:
+        row_of[table.changes[i, 0]] = table.changes[i, 1]
+    for o in range(row_of.shape[0]):
+        r, d = row_of[o], table.array_of[o]
+        if d >= 0 and fits(table.rows[r], costing.search.row_starts, r) and not costing.terms.is_filled[r]:
             costing.terms.is_filled[r] = True
             _fill_row_terms(work, o, r, d)
     column: Any = np.int64(0)  # a literal would make a second specialisation
     if work.best.plans[0] >= 0:
         fill_device_uses(work, uses)
-        _schedule(work, table.family[plan], column, transfers)
-    count = 0
+        schedule(costing, table.family[plan], work.batch.archs.arrays, column, work.prefetch)
     while transfers[count].operator >= 0:
         results[transfers[count].operator].ahead_s += transfers[count].seconds
         count += 1
@@ -499,10 +399,10 @@ class PlanCosts(NamedTuple):
         Arrays of RESULT_DTYPE, of DEVICE_USE_DTYPE (array devices, then hosts) and of TRANSFER_DTYPE. Where
         no plan fits, it is the first one.
         """
-        count, archs = len(self.work.table.array_of), self.work.batch.archs
-        results, transfers = np.zeros(count, RESULT_DTYPE), np.zeros(1 + 2 * count, TRANSFER_DTYPE)
-        uses = np.zeros(archs.arrays.shape[1] + archs.hosts.shape[1], DEVICE_USE_DTYPE)
-        _cost_chosen(self.work, max(self.plan, 0), uses, transfers, results)
+        archs, transfers = self.work.batch.archs, self.work.prefetch.transfers
+        results = np.zeros(len(self.work.costing.row_of), RESULT_DTYPE)
+        uses = np.zeros(archs.arrays.shape[0] + archs.hosts.shape[0], DEVICE_USE_DTYPE)
+        _cost_chosen(self.work, max(self.plan, 0), uses, results)
         return results, uses, transfers[: int(np.argmax(transfers["operator"] < 0))]
 
 
@@ -511,26 +411,25 @@ def evaluate_plans(row: ArchRow, table: PlanTable, nests: Sequence[Nest | None] 
 
     `nests` restricts the tilings of each operator.
     """
-    design = _design(row, points_in_groups(np.empty(0, np.int64), np.empty((1, 0)), np.arange(2)))
+    point = design_batch.points_in_groups(np.empty(0, np.int64), np.empty((1, 0)), np.arange(2))
+    groups = point._replace(arrays=len(row.arrays), hosts=len(row.hosts))
     if nests is None:
-        search = _search_group(design, 0, 1, table)
+        search = _search_group(row.numbers, groups, 0, 1, table)
     else:
         table, of_rows = with_nests(table, nests)
         candidates, row_starts = search_nested_rows(row.archs, table.rows, of_rows)
         operators = table.rows[table.changes[: len(table.array_of), 1]]
         search = _served_search(row.archs, table.rows, candidates, row_starts, operators)
-    totals, plans = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
-    work = _evaluate_group(design, 0, 1, table, search, no_incumbents(), 0, totals, plans)
-    return PlanCosts(totals[0], int(plans[0]), work)
+    with kernels.plain_kernels():
+        work = new_work(design_batch.new_batch(row.numbers, groups, table, 1), groups, table, search)
+    output = Output(np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64))
+    _evaluate_group(work, groups, 0, 1, pruning.no_incumbents(), 0, output)
+    return PlanCosts(output.totals[0], int(output.plans[0]), work)
 
 
 def operator_costs(row: ArchRow, ops: Any) -> Any:
     """Return the costs of each operator of a network under one residency plan, array of RESULT_DTYPE."""
     return evaluate_plans(row, plan_table(ops[np.newaxis])).operators()[0]
-
-
-def _design(row: ArchRow, points: PointGroups) -> Design:
-    return Design(row.numbers, len(row.arrays), len(row.hosts), points)
 
 
 def evaluate_points(
@@ -557,6 +456,6 @@ def evaluate_points(
         Best points of a front so far; points found here are added. Points that cannot be on the front may be
         skipped, with infinite latency. Default: all points are evaluated.
     """
-    own = no_incumbents() if incumbents is None else incumbents
-    design = _design(base, points)
-    _evaluate_all(*design, table, own, totals, plans, thread_count())
+    front = pruning.no_incumbents() if incumbents is None else incumbents
+    groups = points._replace(arrays=len(base.arrays), hosts=len(base.hosts))
+    _evaluate_all(base.numbers, groups, table, front, Output(totals, plans), kernels.thread_count())

@@ -19,18 +19,10 @@ from npusim.compiling.records import Bools, Floats, Ints
 from npusim.cost.batch.design_batch import Work
 from npusim.cost.lowering.tables import TOTAL_DTYPE
 from npusim.cost.tilings.candidates import reads_dram
-from npusim.cost.units.needs import CANDIDATE_SIZE, refills
-from npusim.cost.units.rates import LOWER, READ_WAIT, WRITE_WAIT, copies_s, lower_bound_s, point_rates
-from npusim.cost.units.resources import (
-    BODY,
-    COUNT,
-    LANE_CYCLES,
-    LEVEL_READ_BYTES,
-    STATIC_W,
-    UNIT_ENERGIES,
-    dynamic_j,
-    moved_bytes,
-)
+from npusim.cost.units import rates as laws
+from npusim.cost.units import resources
+from npusim.cost.units.rates import LOWER, READ_WAIT, WRITE_WAIT
+from npusim.cost.units.resources import BODY, CANDIDATE_SIZE, COUNT, dynamic_j, moved_bytes
 
 _COLUMNS = list(TOTAL_DTYPE.names or ())
 _TOTALS = len(_COLUMNS)
@@ -89,21 +81,25 @@ def can_bound(work: Work, incumbents: Incumbents, thread: int) -> bool:
 
     They hold with one request in flight and no prefetch: that overlaps operators, the bounds add them up.
     """
-    table, batch = work.table, work.batch
+    table, batch = work.costing.table, work.batch
     if incumbents.counts.shape[0] == 0 or incumbents.counts[thread] == 0:
         return False
     is_cheap = table.family.shape[0] * table.array_of.shape[0] <= _MOST_BOUNDED
     for c in range(batch.counts[0]):
         is_cheap = is_cheap and batch.independent.requests[c] <= 1.0
-    for d in range(batch.archs.arrays.shape[1]):
-        is_cheap = is_cheap and batch.archs.arrays[0, d].prefetch <= 0.0
+    for d in range(batch.archs.arrays.shape[0]):
+        is_cheap = is_cheap and batch.archs.arrays[d].prefetch <= 0.0
     return bool(is_cheap)
 
 
 @compiled
 def fill_batch_bounds(work: Work) -> None:
-    """Write lower bounds of what no plan changes: costs under every plan, and states of the machine."""
-    batch, least, columns = work.batch, work.bounds.independent, work.batch.counts[0]
+    """Write lower bounds of what no plan changes: rates, costs under every plan, states of the machine."""
+    batch, least, columns = work.batch, work.bounds.costing.independent, work.batch.counts[0]
+    work.bounds.costing.terms.is_filled[:] = False
+    for d in range(batch.rates.shape[0]):
+        laws.start_rate_bounds(work.bounds.rates[d])
+        laws.widen_rate_bounds(batch.rates[d], columns, work.bounds.rates[d])
     for row in range(least.table.shape[0]):
         least.table[row, 0] = _least(batch.independent.table[row], columns)
     for d in range(least.contexts.shape[0]):
@@ -114,7 +110,7 @@ def fill_batch_bounds(work: Work) -> None:
     states.unit_j[:] = np.inf
     for d in range(states.unit_j.shape[0]):
         for state in range(count):
-            for e in range(UNIT_ENERGIES):
+            for e in range(resources.UNIT_ENERGIES):
                 states.unit_j[d, 0, e] = min(states.unit_j[d, 0, e], of_batch.unit_j[d, state, e])
 
 
@@ -133,14 +129,14 @@ def fill_row_bounds(work: Work, o: int, r: int, d: int) -> None:
 
     They are infinite where no candidate fits into SRAM.
     """
-    search, op, terms, least = (
-        work.search,
-        work.table.rows[r],
-        work.bounds.costing.terms,
-        work.bounds.needs[r],
+    costing, least, rates = work.bounds.costing, work.bounds.needs[r], work.bounds.rates[d]
+    search, op, terms, dsp_s = (
+        costing.search,
+        costing.table.rows[r],
+        costing.terms,
+        costing.independent.dsp_s[o, 0],
     )
-    rates, dsp_s = work.rate_bounds[d], work.bounds.independent.dsp_s[o, 0]
-    lower, is_served = point_rates(rates, LOWER), search.served[r].is_any > 0.0
+    lower, is_served = laws.point_rates(rates, LOWER), search.served[r].is_any > 0.0
     numbers, sram_bytes = search.candidates.view(np.float64), lower.tile_sram_bytes
     working_s = dpu_s = dma_s = exposed_s = refill_wait_s = pauses_s = np.inf
     least[:] = np.inf
@@ -153,16 +149,16 @@ def fill_row_bounds(work: Work, o: int, r: int, d: int) -> None:
         moved_s = candidate.read_bytes * lower.rates.read_s + candidate.written_bytes * lower.rates.write_s
         gaps_s = candidate.read_gaps * lower.rates.gap_s
         in_s = (candidate.prologue_bytes - candidate.known_bytes) * lower.rates.read_s
-        waits_s = refills(candidate, sram_bytes) * lower.read_wait_s
-        latency_s = max(lower_bound_s(candidate, lower, sram_bytes), dsp_s)
+        waits_s = resources.refills(candidate, sram_bytes) * lower.read_wait_s
+        latency_s = max(laws.lower_bound_s(candidate, lower, sram_bytes), dsp_s)
         working_s = min(working_s, latency_s - pause_s)
         dpu_s = min(dpu_s, candidate.grid_cycles * lower.rates.cycle_s)
-        dma_s = min(dma_s, moved_s + gaps_s + copies_s(candidate.copied_bytes, lower))
+        dma_s = min(dma_s, moved_s + gaps_s + laws.copies_s(candidate.copied_bytes, lower))
         exposed_s = min(exposed_s, in_s + candidate.epilogue_bytes * lower.rates.write_s)
         refill_wait_s, pauses_s = min(refill_wait_s, waits_s), min(pauses_s, pause_s)
         for k in range(BODY):
             least[k] = min(least[k], numbers[c * CANDIDATE_SIZE + k])
-    for k in range(LEVEL_READ_BYTES, BODY if is_served else 0):
+    for k in range(resources.LEVEL_READ_BYTES, BODY if is_served else 0):
         least[k] = 0.0  # at some points DRAM supplies these bytes
     wait_s = rates[READ_WAIT, LOWER] if reads_dram(op) and not is_served else 0.0
     terms.wait_s[r, 0] = wait_s + (rates[WRITE_WAIT, LOWER] if op.c_dram_bytes > 0.0 else 0.0)
@@ -174,34 +170,30 @@ def fill_row_bounds(work: Work, o: int, r: int, d: int) -> None:
 @compiled
 def are_dominated(work: Work, incumbents: Incumbents, thread: int) -> bool:
     """Return whether incumbents dominate all points of a batch under the plan whose bounds were summed."""
-    bounds, states, costing, least = (
-        work.bounds,
-        work.bounds.states,
-        work.bounds.costing,
-        work.bounds.independent,
-    )
-    work_s, latency_s = costing.tree.sums.work_s, least.launches_s[0]
+    bounds, states, costing = work.bounds, work.bounds.states, work.bounds.costing
+    least, work_s, search = costing.independent, costing.sums.work_s, costing.search
+    latency_s = least.launches_s[0]
     for d in range(work_s.shape[1]):
         latency_s += work_s[-1, d, 0] + least.dispatches_s[d, 0]
         for k in range(COUNT):
-            bounds.demands[d, 0, k] = work.search.demands[d, k]
+            bounds.demands[d, 0, k] = search.demands[d, k]
     for h in range(least.hosts_s.shape[0]):
         latency_s += least.hosts_s[h, 0]
     if not latency_s < np.inf:  # the plan fits at no point
         return True
     for o in range(costing.row_of.shape[0]):
-        r, d = costing.row_of[o], work.table.array_of[o]
+        r, d = costing.row_of[o], costing.table.array_of[o]
         for k in range(BODY if d >= 0 else 0):
-            bounds.demands[d, 0, k] += work.table.rows[r].repeats * bounds.needs[r, k]
+            bounds.demands[d, 0, k] += costing.table.rows[r].repeats * bounds.needs[r, k]
     energy_j = states.idle_w[0] * latency_s
     for d in range(work_s.shape[1]):
         demands = bounds.demands[d]
-        demands[0, LANE_CYCLES] = least.lane_cycles[d, 0]
+        demands[0, resources.LANE_CYCLES] = least.lane_cycles[d, 0]
         dram_bytes, read_bytes, written_bytes = moved_bytes(demands, 0)
         for part_j in dynamic_j(demands, 0, dram_bytes, read_bytes + written_bytes, states.unit_j[d], 0):
             energy_j += part_j
         device_s = work_s[-1, d, 0] + least.dispatches_s[d, 0]
-        energy_j += states.unit_j[d, 0, STATIC_W] * device_s / least.contexts[d, 0]
+        energy_j += states.unit_j[d, 0, resources.STATIC_W] * device_s / least.contexts[d, 0]
     for h in range(least.hosts_j.shape[0]):
         energy_j += least.hosts_j[h, 0]
     return _has_better(incumbents, thread, latency_s, energy_j, states.area_mm2[0])

@@ -26,8 +26,8 @@ from npusim.cost.tilings.products import Task
 from npusim.cost.tilings.search import fetch_once, plain_ms, search_rows
 from npusim.cost.tilings.tiling import Block, Cut, Layout, Tiling
 from npusim.cost.units.arrays.mapper import has_array, modes_of, no_known_tiles
-from npusim.cost.units.needs import CANDIDATE_DTYPE
 from npusim.cost.units.rates import LOWER, TILE_SRAM, UPPER, point_rates
+from npusim.cost.units.resources import CANDIDATE_DTYPE
 
 Nest = Mapping[str, float]
 """What is fixed of a loop nest, by its place in a file (`npusim.mapping.nests`): `dram.blocks.rows` is
@@ -166,7 +166,7 @@ def _try_layout(task: Task, nest: Nest, layout: Layout, block: Block, stop: int)
                 for order in _orders(nest, layout, row_blocks, columns, chunks):
                     counted = (row_parts * row_blocks, column_parts * columns, chunks)
                     cut = Tiling(order, block.strips, *counted)
-                    end, _ = products.add_tiling(task, layout, block, cut, needed, row_bytes, stop)
+                    end = products.add_tiling(task, layout, block, cut, needed, row_bytes, stop)
                     if end < 0:  # the table is full: what it has is kept
                         return stop
                     stop = end
@@ -196,11 +196,11 @@ def agreeing_candidates(archs: Archs, op: Any, nest: Nest, rate_bounds: Floats) 
     rate_bounds : array of float64, shape (array devices, RATES, 2)
         As for `npusim.cost.tilings.search.search_rows`.
     """
-    arch, bounds = archs.arrays[0, op.device], rate_bounds[op.device]
+    arch, bounds = archs.arrays[op.device], rate_bounds[op.device]
     candidates, limits = np.zeros(_PLACES, CANDIDATE_DTYPE), np.empty((3, products.SRAM_RANGES + 1))
     lower, upper = point_rates(bounds, LOWER), point_rates(bounds, UPPER)
     ranges = products.start_limits(upper.tile_sram_bytes, lower.tile_sram_bytes, limits)
-    known, keys = no_known_tiles(archs.arrays[0]), np.empty((_PLACES, KEYS))
+    known, keys = no_known_tiles(archs.arrays), np.empty((_PLACES, KEYS))
     is_exact = products.is_of_one_point(arch, bounds)
     task = Task(arch, op, lower, upper, candidates, 0, is_exact, keys, known, ranges, limits)
     stop = 0

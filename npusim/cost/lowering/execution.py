@@ -4,6 +4,10 @@ The one mapping from operator types (`npusim.ops`) to machines. A type has its `
 declaration in another package; a type without one is an error. DSP kernels come from the generation of the
 SoC, then from its fallbacks; sources spell some differently. An operator without a kernel is costed as the
 `unknown` kernel, with a warning.
+
+A data sheet may name equations of other packages for types of operators (`npu.equations`). An equation is a
+function of an operator, its graph and the data sheet of the NPU. It returns the cycles that one unit needs
+for the whole operator: the MAC grid of one tile, or one DSP. Tiles and DSPs divide them.
 """
 
 from __future__ import annotations
@@ -17,9 +21,10 @@ from npusim.arch.device import ElementKind, RowKind
 from npusim.arch.dsp import DspGeneration, DspKernel
 from npusim.arch.npu import Npu
 from npusim.cost.lowering.tables import DpuOperation
-from npusim.errors import NpusimError
+from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.graph import Graph
 from npusim.ops import OPERATORS, Family, Operator, OpType, Tensor, TensorKind, Work, WorkClass
+from npusim.plugins import announced, named
 
 Tensors = tuple[Tensor, ...]
 ElementRule = Callable[[Operator, Tensors, Tensors], ElementKind]
@@ -277,12 +282,12 @@ def fill_dsp(record: Any, graph: Graph, op: Operator, npu: Npu, warnings: list[s
     scores); a mask or a bias is known beforehand and laid out for the kernel. A scatter starts from a copy of
     the tensor that it updates, and runs on one DSP, because indices may repeat.
     """
-    named, unknown = kernel_of(npu, op), npu.dsp.kernel("unknown")
-    if named is not None:
-        fill_numbers(record, *named[1][1:])
+    found, unknown = kernel_of(npu, op), npu.dsp.kernel("unknown")
+    if found is not None:
+        fill_numbers(record, *found[1][1:])
     elif unknown is not None:
         fill_numbers(record, *unknown[1:])
-    if named is None and op.traits.known:
+    if found is None and op.traits.known:
         where = f"{npu.dsp.kernel_generation!r} or its fallbacks"
         warnings.append(f"{op.name}: no DSP kernel for {op.type} in {where}; costed as unknown")
     copy = npu.dsp.kernel("broadcast")
@@ -299,3 +304,29 @@ def fill_dsp(record: Any, graph: Graph, op: Operator, npu: Npu, warnings: list[s
         record["fixed"] += alone + copy_cycles * result.elements
         record["serial"] = 1.0
         record["per_element"] = record["per_row"] = 0.0
+
+
+_EQUATIONS = "npusim.equations"
+
+
+def own_cycles(graph: Graph, op: Operator, npu: Npu) -> float | None:
+    """Return the cycles of one unit by the equation that the sheet names; None where it names none.
+
+    Raises
+    ------
+    UnknownNameError
+        Where no installed package has an equation of that name.
+    PluginError
+        Where the equation fails, or returns no positive number of cycles.
+    """
+    name = npu.equations.get(op.type.lower())
+    if name is None:
+        return None
+    entries = announced(_EQUATIONS)
+    if name not in entries:
+        raise UnknownNameError("cost equation", name, tuple(entries))
+    with named(entries[name], "cost equation"):
+        cycles = float(entries[name].load()(op, graph, npu))
+        if not 0.0 < cycles < math.inf:
+            raise ConfigError(f"`{cycles:g}` cycles of {op.name}", allowed="a positive, finite number")
+    return cycles

@@ -13,23 +13,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from npusim.arch import Npu, Soc
+from npusim.cost.lowering import formats, host_lowering
 from npusim.cost.lowering.bands import in_bands
-from npusim.cost.lowering.equations import own_cycles
-from npusim.cost.lowering.execution import execution_of, fill_dsp
-from npusim.cost.lowering.formats import (
-    grid_format,
-    is_plain,
-    skipped_and_gated,
-    sparse_operand,
-    widening,
-    widening_j,
-)
-from npusim.cost.lowering.host_lowering import (
-    fill_host_work,
-    host_transfers,
-    shared_tensors,
-    uncached_tensors,
-)
+from npusim.cost.lowering.execution import execution_of, fill_dsp, own_cycles
 from npusim.cost.lowering.liveness import Liveness, Use, fill_reuse, packing, roots
 from npusim.cost.lowering.plans import (
     Decisions,
@@ -133,7 +119,7 @@ class _Lowering:
     def __init__(self, graph: Graph, groups: tuple[Group, ...], soc: Soc) -> None:
         self.graph, self.groups, self.soc = graph, groups, soc
         self.root = roots(graph, groups)
-        self.shared = shared_tensors(graph, groups, self.root)
+        self.shared = host_lowering.shared_tensors(graph, groups, self.root)
         self.copies = {i for i, g in enumerate(groups) if is_state_copy(graph.operators[g.main], g.unit)}
         """Groups that copy states in DRAM."""
         copied = (t for i in self.copies for t in graph.operators[groups[i].main].inputs)
@@ -142,7 +128,7 @@ class _Lowering:
         self.warnings: list[str] = []
         self.uses: dict[int, Use] = {}
         """Operands and results of each group on the NPU."""
-        self.uncached = uncached_tensors(graph, groups, self.root, self.leaving)
+        self.uncached = host_lowering.uncached_tensors(graph, groups, self.root, self.leaving)
         self.table = empty_ops(len(groups))
         places = {name: i for devices in (soc.array_devices, soc.hosts) for i, name in enumerate(devices)}
         place = ("", "")
@@ -185,7 +171,9 @@ class _Lowering:
         self._shape(row, op, work, inputs, group)
         if group.unit.is_host:
             device = self.soc.hosts[group.device]
-            fill_host_work(row, self.graph, group, device, self._handed(group), self.uncached[index])
+            host_lowering.fill_host_work(
+                row, self.graph, group, device, self._handed(group), self.uncached[index]
+            )
             return
         cycles = own_cycles(self.graph, op, self._npu(group))
         if group.unit is Unit.DSP and cycles is not None:
@@ -200,7 +188,7 @@ class _Lowering:
             if not row["macs"]:
                 allowed = "operators that multiply and accumulate, and those of the DSPs"
                 raise ConfigError(f"{op.name}, on the MAC grid", key="npu.equations", allowed=allowed)
-            form, dpu = grid_format(inputs[:2], self._npu(group), self.soc), self._npu(group).dpu
+            form, dpu = formats.grid_format(inputs[:2], self._npu(group), self.soc), self._npu(group).dpu
             row["mac_rate"] = form.rate * row["macs"] / dpu.macs_per_cycle(form.name) / cycles
         if cycles is not None:
             name = self._npu(group).equations[op.type.lower()]
@@ -274,7 +262,7 @@ class _Lowering:
                 row["b_pack"] *= taps / (row["kernel_w"] * row["kernel_h"])
             use.b = self._stored(b, npu, is_weight=True)
             # Densities that the grid may use: it skips zeros of operands with a bitmap alone.
-            by_bitmap = [sparse_operand(t, t is b, npu) is None for t in (a, b)]
+            by_bitmap = [formats.sparse_operand(t, t is b, npu) is None for t in (a, b)]
             if a.storage is Storage.ZVC and npu.sparsity.skip_activations and by_bitmap[0]:
                 row["a_density"] = a.density
                 row["a_block_density"] = a.block_density if a.block_density is not None else 1.0
@@ -287,9 +275,9 @@ class _Lowering:
 
     def _fill_format(self, row: Any, a: Tensor, b: Tensor | None, npu: Npu) -> None:
         """Fill the width that the grid computes in, its rate and energy, and what regular zeros save."""
-        computed = grid_format((a, b) if b is not None else (a,), npu, self.soc)
+        computed = formats.grid_format((a, b) if b is not None else (a,), npu, self.soc)
         row["mac_rate"], row["mac_energy"] = computed.rate, computed.energy
-        if not is_plain(a, computed, npu):
+        if not formats.is_plain(a, computed, npu):
             row["a_item"] = computed.item_bytes
             row["a_pack"] = min(1.0, a.dtype.bytes / computed.item_bytes)
         if b is None:
@@ -298,13 +286,13 @@ class _Lowering:
             allowed = f"weights alone in {', '.join(npu.dpu.weights_only)}; others with workload.activations"
             found = f"activations of a product in {a.dtype}: {a.name}"
             raise ConfigError(found, key="dpu.weights_only", allowed=allowed)
-        uses = [widening(tensor, computed, npu) for tensor in (a, b)]
+        uses = [formats.widening(tensor, computed, npu) for tensor in (a, b)]
         row["a_widening"], row["b_widening"] = (1.0 / float(use.rate) if use else 0.0 for use in uses)
         if computed.joules:
-            joules = widening_j(uses, row["out_c"], row["out_w"] * row["out_h"], npu.dpu)
+            joules = formats.widening_j(uses, row["out_c"], row["out_w"] * row["out_h"], npu.dpu)
             row["mac_energy"] += joules / (computed.joules * npu.dpu.energy_factors.convolution)
         reduction = float(row["in_c"] * row["kernel_w"] * row["kernel_h"])
-        saved = [skipped_and_gated(t, t is b, npu, reduction) for t in (a, b)]
+        saved = [formats.skipped_and_gated(t, t is b, npu, reduction) for t in (a, b)]
         together = math.prod if npu.dpu.skips_by_both else min
         row["kept"] = together(cycles for cycles, _ in saved)
         row["mac_rate"] /= row["kept"]
@@ -345,7 +333,9 @@ class _Lowering:
             return Transfers()
         if group.unit.is_host:
             host = self.soc.hosts[group.device]
-            read_bytes, written_bytes = host_transfers(self.graph, group, host, self.uncached[index])
+            read_bytes, written_bytes = host_lowering.host_transfers(
+                self.graph, group, host, self.uncached[index]
+            )
             return Transfers(
                 tuple(self._host_transfers(read_bytes)), tuple(self._host_transfers(written_bytes))
             )

@@ -13,18 +13,8 @@ import numpy as np
 from npusim.arch.array import OUTER_LEVELS
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
 from npusim.arch.dsp import DspKernel
-from npusim.compiling.records import (
-    Bytes,
-    Elements,
-    Joules,
-    Number,
-    Seconds,
-    Share,
-    Vector,
-    columns_of,
-    dtype_of,
-    rows_of,
-)
+from npusim.compiling import records
+from npusim.compiling.records import Bytes, Elements, Number, Seconds, Share, Vector, dtype_of
 from npusim.metrics import METRICS
 
 
@@ -106,7 +96,14 @@ class Bound(IntEnum):
     """A memory level between SRAM and DRAM, at whose rate the DMA engines transfer."""
 
 
-@columns_of(DspKernel, "", "source")
+VIEW, DPU, DSP, DMA, HOST = map(int, Unit)
+_, MATMUL, CONVOLUTION, DEPTHWISE, MAXPOOL, AVGPOOL, ELTWISE = map(int, DpuOperation)
+ROWS, COLUMNS, _ = map(int, Split)
+WEIGHTS_HELD, ACTIVATIONS_HELD, OUTPUTS_HELD = map(int, Order)
+"""Members of the enumerations as the numbers that kernels compare."""
+
+
+@records.columns_at(DspKernel, {name: name for name in DspKernel.model_fields if name != "source"})
 class DspKernelRecord:
     """One kernel of a DSP, with the call of its generation; `npusim.cost.units.dsp` has the equations."""
 
@@ -279,7 +276,36 @@ class OpRecord:
     """1 where it calls the NPU's management processor: DSPs, DMA alone, requantisation by itself."""
 
 
-class ResultRecord:
+class TilingRecord:
+    """How one operator is cut: numbers of a mapping, whole ones."""
+
+    split: Number
+    """See `Split`."""
+    order: Number
+    """See `Order`."""
+    mode: Number
+    """MPE mode: position in the SoC's table of modes."""
+    tiles: Number
+    """Tiles that have a part in it."""
+    row_pieces: Number
+    """Pieces along the rows of a tile's share; blocks consist of pieces."""
+    strips: Number
+    """Vertical strips of the image."""
+    row_blocks: Number
+    """Blocks of output rows of a strip."""
+    column_blocks: Number
+    """Blocks of output channels."""
+    channel_chunks: Number
+    """Chunks of input channels."""
+    buffers: Number
+    """Buffers of a stationary operand that comes in several blocks, 1 or 2."""
+    piece_level: Number
+    """Size of the pieces, see `npusim.cost.tilings.tiling.piece_of`."""
+    parts: Number
+    """1 where the share is cut into parts along channels, 2 along rows, else 0."""
+
+
+class ResultRecord(TilingRecord):
     """Costs of one operator on one architecture, and its mapping."""
 
     latency_s: Seconds
@@ -314,50 +340,26 @@ class ResultRecord:
     """Read in SRAM by the MAC grid, the DSPs and the DMA."""
     sram_written_bytes: Bytes
     """Written in SRAM by them."""
-    energy_j: Joules
+    energy_j: records.Joules
     """Energy of the work, beyond idle power; the sum of its parts."""
-    mac_j: Joules
+    mac_j: records.Joules
     """Energy of the MAC grid."""
-    sram_j: Joules
+    sram_j: records.Joules
     """Energy of SRAM."""
-    dram_j: Joules
+    dram_j: records.Joules
     """Energy of DRAM; of a host part of its own power."""
-    dsp_j: Joules
+    dsp_j: records.Joules
     """Energy of the DSPs."""
-    cpu_j: Joules
+    cpu_j: records.Joules
     """Energy of a CPU beyond its idle power."""
-    gpu_j: Joules
+    gpu_j: records.Joules
     """Energy of a GPU beyond its idle power."""
     bound: int
     """See `Bound`."""
-    split: int
-    """See `Split`."""
-    order: int
-    """See `Order`."""
-    mode: int
-    """MPE mode: position in the SoC's table of modes."""
-    tiles: int
-    """Tiles that have a part in it."""
     tile_rows: Elements
     """Output rows of the busiest tile: of a product; lines of an image; elements where neither is made."""
     tile_columns: Elements
     """Output channels of the busiest tile."""
-    row_pieces: int
-    """Pieces along the rows of a tile's share; blocks consist of pieces."""
-    strips: int
-    """Vertical strips of the image."""
-    row_blocks: int
-    """Blocks of output rows of a strip."""
-    column_blocks: int
-    """Blocks of output channels."""
-    channel_chunks: int
-    """Chunks of input channels."""
-    buffers: int
-    """Buffers of a stationary operand that comes in several blocks, 1 or 2."""
-    piece_level: int
-    """Size of the pieces, see `npusim.cost.tilings.tiling.piece_of`."""
-    parts: int
-    """1 where the share is cut into parts along channels, 2 along rows, else 0."""
 
 
 class DeviceUseRecord:
@@ -372,7 +374,7 @@ class DeviceUseRecord:
 
 DSP_KERNEL_DTYPE, OP_DTYPE = dtype_of(DspKernelRecord), dtype_of(OpRecord)
 RESULT_DTYPE, DEVICE_USE_DTYPE = dtype_of(ResultRecord), dtype_of(DeviceUseRecord)
-TOTAL_DTYPE = rows_of([(name, "f8") for name, metric in METRICS.items() if metric.of is None])
+TOTAL_DTYPE = records.rows_of([(name, "f8") for name, metric in METRICS.items() if metric.of is None])
 """What one inference costs on one architecture; `npusim.metrics` has units and meanings."""
 
 _SIZES = OP_DTYPE.names[OP_DTYPE.names.index("batch") : OP_DTYPE.names.index("macs")]

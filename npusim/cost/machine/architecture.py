@@ -16,24 +16,11 @@ import numpy as np
 from npusim.arch.array import GRID_FORMATS, OPERANDS, OUTER_LEVELS
 from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.npu import DmaModel, Npu
-from npusim.arch.power import Technology
-from npusim.arch.silicon import Parts
+from npusim.arch.silicon import Parts, Technology
 from npusim.arch.soc import SHEET_PATHS
+from npusim.compiling import records
 from npusim.compiling.kernels import compiled
-from npusim.compiling.records import (
-    BytesPerSecond,
-    Elements,
-    Floats,
-    Number,
-    PerSecond,
-    Seconds,
-    Vector,
-    Volts,
-    Watts,
-    columns_at,
-    columns_of,
-    dtype_of,
-)
+from npusim.compiling.records import Elements, Floats, Number, Vector, columns_at, dtype_of
 from npusim.cost.machine.hosts import DramRates, derive_host, dynamic_scale, leakage_scale
 from npusim.cost.machine.silicon import LAW_SIZE, sram_law, supply_voltage
 from npusim.cost.machine.spatial_array import ArrayRecord
@@ -67,12 +54,15 @@ _SEARCHED = {
     "prefetch": "schedule.prefetch",
     "symg_transposed_rate": "symg.transposed_read_rate",
     "dma_page_bytes": "dma.model.page_bytes",
+    **{f"dpu_{name}": f"dpu.model.{name}" for name in DpuModel.model_fields},
+    **{f"energy_{name}": f"dpu.energy_factors.{name}" for name in EnergyFactors.model_fields},
 }
 _RATED = {
     "dpu_clock_hz": "dpu.clock",
     "vpu_clock_hz": "vpu_clock",
     "dma_engines": "dma.engines",
     "dma_engine_bytes_per_cycle": "dma.width",
+    **{f"dma_{name}": f"dma.model.{name}" for name in DmaModel.model_fields if name != "page_bytes"},
 }
 _FURTHER = {
     "launch_s": "launch_overhead",
@@ -115,8 +105,6 @@ PART_COLUMNS = (
 
 
 @columns_at(Npu, _SEARCHED)
-@columns_of(DpuModel, "dpu_")
-@columns_of(EnergyFactors, "energy_")
 class SearchedColumns:
     """Columns that the tiling search reads: sizes, capacities and cycles."""
 
@@ -151,7 +139,6 @@ class SearchedColumns:
 
 
 @columns_at(Npu, _RATED)
-@columns_of(DmaModel, "dma_", "page_bytes")
 class RatedColumns(SearchedColumns):
     """Columns that the rates of operators depend on, without DSPs, hosts and DRAM."""
 
@@ -212,9 +199,9 @@ class ArchRecord(PrimitiveColumns):
     """Parallel pixels of the grid along the height."""
     dpu_channel_lanes: Elements
     """Parallel output channels of the grid."""
-    dram_bytes_per_s: BytesPerSecond
+    dram_bytes_per_s: records.BytesPerSecond
     """Bandwidth of DRAM."""
-    supply_voltage: Volts
+    supply_voltage: records.Volts
     """Voltage at the clocks."""
     mac_j: Annotated[Vector, len(MAC_FORMATS), "J"]
     """A multiply-accumulate at the supply's voltage, by format."""
@@ -230,9 +217,9 @@ class ArchRecord(PrimitiveColumns):
     """A byte written to each memory level."""
     area_mm2: Annotated[float, "mm2"]
     """Area of the device."""
-    static_w: Watts
+    static_w: records.Watts
     """Power of any work beyond idle power."""
-    peak_ops_per_s: PerSecond
+    peak_ops_per_s: records.PerSecond
     """Two operations per MAC, in the fastest format."""
 
 
@@ -243,29 +230,29 @@ class SharedPrimitives:
 
     requests: Number
     """Inferences in flight."""
-    dram_bytes_per_s: BytesPerSecond
+    dram_bytes_per_s: records.BytesPerSecond
     """Bandwidth of DRAM at its clock."""
-    dram_latency_s: Seconds
+    dram_latency_s: records.Seconds
     """Latency of DRAM, for a host."""
     dram_clock_ratio: Number
     """Clock of DRAM over the rated one."""
     dram_voltage_ratio: Number
     """Voltage of DRAM over the rated one."""
-    dram_idle_w: Watts
+    dram_idle_w: records.Watts
     """Idle power of DRAM at its clock and voltage."""
-    limit_w: Watts
+    limit_w: records.Watts
     """Limit of the mean power of the package; 0: none."""
-    sheet_dram_bytes_per_s: BytesPerSecond
+    sheet_dram_bytes_per_s: records.BytesPerSecond
     """Bandwidth of DRAM in the data sheet."""
     interface_m2_s_per_byte: Annotated[float, "m2 s/B"]
     """Area of the DRAM interface per bandwidth."""
     interface_w_s_per_byte: Annotated[float, "W s/B"]
     """Power of the idle DRAM interface per bandwidth."""
-    threshold_voltage: Volts
+    threshold_voltage: records.Volts
     """Threshold of the alpha-power law of the process node."""
     clock_exponent: Number
     """Exponent of that law."""
-    least_voltage: Volts
+    least_voltage: records.Volts
     """Lowest supply voltage."""
     read_law: _Law
     """Energy to read a word of SRAM (`npusim.cost.machine.silicon.sram_law`)."""
@@ -293,13 +280,13 @@ class SharedRecord(SharedPrimitives):
     """Area of the array devices."""
     interfaces_mm2: Annotated[float, "mm2"]
     """Fixed area of the array devices."""
-    devices_idle_w: Watts
+    devices_idle_w: records.Watts
     """Power of the idle package at the data sheet's bandwidth of DRAM."""
     area_mm2: Annotated[float, "mm2"]
     """Area of the array devices; another bandwidth of DRAM adds or saves interface."""
-    idle_w: Watts
+    idle_w: records.Watts
     """Power of the package while all devices idle."""
-    peak_ops_per_s: PerSecond
+    peak_ops_per_s: records.PerSecond
     """Two operations per MAC of the array devices, in the fastest format of each."""
 
 
@@ -307,20 +294,29 @@ ARCH_DTYPE, SHARED_DTYPE = dtype_of(ArchRecord), dtype_of(SharedRecord)
 
 
 class Archs(NamedTuple):
-    """Design points of a machine, all with the same devices."""
+    """A design point of a machine, as records."""
 
     shared: Any
-    """Array of SHARED_DTYPE, shape (points, 1)."""
+    """Array of SHARED_DTYPE, shape (1,)."""
     arrays: Any
-    """Array of ARCH_DTYPE, shape (points, array devices)."""
+    """Array of ARCH_DTYPE, shape (array devices,)."""
     hosts: Any
-    """Array of HOST_DTYPE, shape (points, hosts)."""
+    """Array of HOST_DTYPE, shape (hosts,)."""
+
+
+@compiled
+def weighs_energy(archs: Archs) -> bool:
+    """Whether an array device has its mappings chosen by their energy."""
+    has_energy = False
+    for d in range(archs.arrays.shape[0]):
+        has_energy = has_energy or archs.arrays[d].objective > 0.0
+    return has_energy
 
 
 @compiled
 def derive(archs: Archs, has_hosts: bool) -> None:
-    """Fill the derived columns of the first design point, of its hosts where it `has_hosts`."""
-    shared, arrays, hosts = archs.shared[0, 0], archs.arrays[0], archs.hosts[0]
+    """Fill the derived columns of a design point, of its hosts where it `has_hosts`."""
+    shared, arrays, hosts = archs.shared[0], archs.arrays, archs.hosts
     shared.arrays_mm2 = shared.peak_ops_per_s = shared.devices_idle_w = 0.0
     for d in range(arrays.shape[0]):
         array = arrays[d]

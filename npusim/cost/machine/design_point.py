@@ -15,28 +15,12 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import Npu, Soc, outer_levels
-from npusim.arch.dpu import DpuModel, EnergyFactors
-from npusim.arch.npu import MAPPING_OBJECTIVES, DmaModel
-from npusim.arch.power import Technology
-from npusim.arch.silicon import interface_of, parts, process_named, sram_laws
+from npusim.arch.dpu import DpuModel
+from npusim.arch.npu import MAPPING_OBJECTIVES
+from npusim.arch.silicon import Technology, interface_of, parts, process_named, sram_laws
 from npusim.compiling.records import Floats, Ints, dtype_of, fill_at
-from npusim.cost.machine.architecture import (
-    ARCH_DTYPE,
-    BIT_OF,
-    MAC_FORMATS,
-    MODES,
-    NPU_COLUMNS,
-    PART_COLUMNS,
-    SHARED_DTYPE,
-    SHEET_COLUMNS,
-    TECHNOLOGY_COLUMNS,
-    Archs,
-    PrimitiveColumns,
-    RatedColumns,
-    SearchedColumns,
-    SharedPrimitives,
-    derive,
-)
+from npusim.cost.machine import architecture
+from npusim.cost.machine.architecture import ARCH_DTYPE, MAC_FORMATS, SHARED_DTYPE, Archs
 from npusim.cost.machine.hosts import HOST_DTYPE, HOST_PRIMITIVES, fill_host
 from npusim.cost.machine.silicon import law_column, sram_law
 from npusim.cost.machine.spatial_array import fill_tile_array
@@ -59,11 +43,11 @@ def column_in(dtype: Any, name: str) -> int:
 
 SRAM_COLUMN = column_in(ARCH_DTYPE, "sram_tile_bytes")
 """Place of SRAM of a tile in the record of an array device."""
-_SHARED_PRIMITIVES = _offsets(SHARED_DTYPE, dtype_of(SharedPrimitives).names)
+_SHARED_PRIMITIVES = _offsets(SHARED_DTYPE, dtype_of(architecture.SharedPrimitives).names)
 _HOST_PRIMITIVES = _offsets(HOST_DTYPE, HOST_PRIMITIVES)
 _PRIMITIVES, _SEARCHED, _RATED = (
     _offsets(ARCH_DTYPE, dtype_of(columns).names)
-    for columns in (PrimitiveColumns, SearchedColumns, RatedColumns)
+    for columns in (architecture.PrimitiveColumns, architecture.SearchedColumns, architecture.RatedColumns)
 )
 
 
@@ -80,23 +64,21 @@ class ArchRow:
 
     @cached_property
     def archs(self) -> Archs:
-        """The point as compiled code takes it: a table of one point."""
-        hosts = SHARED_SIZE + len(self.arrays) * ARRAY_SIZE
-        return Archs(
-            self.numbers[:SHARED_SIZE].view(SHARED_DTYPE).reshape(1, 1),
-            self.numbers[SHARED_SIZE:hosts].view(ARCH_DTYPE).reshape(1, -1),
-            self.numbers[hosts:].view(HOST_DTYPE).reshape(1, -1),
+        """The point as compiled code takes it."""
+        shared, arrays, hosts = np.split(
+            self.numbers, (SHARED_SIZE, SHARED_SIZE + len(self.arrays) * ARRAY_SIZE)
         )
+        return Archs(shared.view(SHARED_DTYPE), arrays.view(ARCH_DTYPE), hosts.view(HOST_DTYPE))
 
     @property
     def shared(self) -> Any:
         """Record of the columns that all devices share."""
-        return self.archs.shared[0, 0]
+        return self.archs.shared[0]
 
     def __getitem__(self, device: str) -> Any:
         if device in self.arrays:
-            return self.archs.arrays[0, self.arrays.index(device)]
-        return self.archs.hosts[0, self.hosts.index(device)]
+            return self.archs.arrays[self.arrays.index(device)]
+        return self.archs.hosts[self.hosts.index(device)]
 
     def place_of(self, device: str) -> int:
         """Return the place of a device among the array devices, or among the hosts."""
@@ -104,7 +86,7 @@ class ArchRow:
 
     def derive(self) -> None:
         """Fill the derived columns."""
-        derive(self.archs, True)
+        architecture.derive(self.archs, True)
 
     def copy(self) -> ArchRow:
         """Return an independent point with the same numbers."""
@@ -213,27 +195,21 @@ def computed_in(form: str, formats: Collection[str]) -> str:
 
 
 def _fill_npu(record: Any, npu: Npu) -> None:
-    fill_at(record, NPU_COLUMNS, npu)
+    fill_at(record, architecture.NPU_COLUMNS, npu)
     dpu, rates, modes = npu.dpu, dict(npu.dpu.macs_per_mpe), list(npu.dpu.modes.values())
     for i, form in enumerate(MAC_FORMATS):
         record["dpu_mac_bytes_per_cycle"][i] = rates[computed_in(form, rates)] * FORMATS[form].bits / 8
         record[f"mpe_macs_{form}"] = rates.get(form, 0.0)
     fill_tile_array(record["array"], dpu)
     record["objective"] = MAPPING_OBJECTIVES.index(npu.schedule.objective)
-    for i in range(MODES):  # a grid with fewer modes repeats its last one
+    for i in range(architecture.MODES):  # a grid with fewer modes repeats its last one
         mode = modes[min(i, len(modes) - 1)]
         record["dpu_mode_w"][i], record["dpu_mode_h"][i] = mode.groups_w, mode.groups_h
         record["dpu_mode_c"][i] = mode.groups_c
     fitted: DpuModel | None = dpu.model
-    for name in DpuModel.model_fields if fitted is not None else ():
-        record[f"dpu_{name}"] = getattr(fitted, name)
     if fitted is None:  # partial sums pass through the ports of SRAM
         record["dpu_write_ports"] = npu.sram.read_ports
         record["dpu_drain_bytes_per_port_cycle"] = npu.sram.word
-    for name in EnergyFactors.model_fields:
-        record[f"energy_{name}"] = getattr(dpu.energy_factors, name)
-    for name in DmaModel.model_fields:
-        record[f"dma_{name}"] = getattr(npu.dma.model, name)
 
 
 def _fill_levels(record: Any, npu: Npu, soc: Soc) -> None:
@@ -241,7 +217,7 @@ def _fill_levels(record: Any, npu: Npu, soc: Soc) -> None:
     for k, level in enumerate(levels.values()):
         record["level_bytes"][k], record["level_bytes_per_s"][k] = level.capacity, level.bytes_per_s
         record["level_latency_s"][k] = level.latency
-        record["level_operands"][k] = sum(BIT_OF[operand] for operand in level.operands)
+        record["level_operands"][k] = sum(architecture.BIT_OF[operand] for operand in level.operands)
         record["level_is_cache"][k] = float(level.managed_by == "cache")
         record["level_read_j"][k], record["level_write_j"][k] = level.read_energy, level.write_j_per_byte
         record["level_banks"][k] = level.banks
@@ -252,7 +228,7 @@ def _fill_levels(record: Any, npu: Npu, soc: Soc) -> None:
 
 def _fill_sheet(record: Any, npu: Npu, sheet: Mapping[str, float]) -> None:
     """Fill the numbers of the data sheet that settings leave (`Soc.sheet_numbers`)."""
-    for column, path in SHEET_COLUMNS.items():
+    for column, path in architecture.SHEET_COLUMNS.items():
         record[column] = sheet[path]
     record["voltage_follows"] = float(npu.voltage_follows_clock)
 
@@ -293,12 +269,12 @@ def _fill_technology(record: Any, technology: Technology) -> None:
     process, laws, shares = process_named(technology.node), sram_laws(), parts()
     record["threshold_voltage"], record["clock_exponent"] = process.threshold, process.alpha
     record["least_voltage"] = process.least_voltage
-    for share in PART_COLUMNS:
+    for share in architecture.PART_COLUMNS:
         record[share] = getattr(shares, share)
     for column in ("read", "write"):
         record[f"{column}_law"] = law_column(getattr(laws, f"{column}_energy").single_port)
     record["area_law"] = law_column(laws.area.single_port)
-    fill_at(record, TECHNOLOGY_COLUMNS, technology)
+    fill_at(record, architecture.TECHNOLOGY_COLUMNS, technology)
     energy, area = technology.mac_energy, technology.mac_area
     for form in MAC_FORMATS:
         record[f"tech_mac_j_{form}"], record[f"mac_m2_{form}"] = energy.get(form, 0.0), area.get(form, 0.0)

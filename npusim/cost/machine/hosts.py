@@ -11,14 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from npusim.arch import Cpu, Gpu
-from npusim.arch.device import (
-    CACHE_LEVELS,
-    ELEMENT_KINDS,
-    ROW_KINDS,
-    ElementKind,
-    RooflineDevice,
-    RowKind,
-)
+from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS, ElementKind, RooflineDevice
 from npusim.compiling.kernels import compiled
 from npusim.compiling.records import Hertz, Number, Vector, Watts, columns_at, dtype_of, fill_at
 
@@ -71,15 +64,10 @@ _LIKE: dict[ElementKind, ElementKind] = {
 }
 """Kinds of work with the cycles of another where a data sheet does not list them."""
 _Levels = Annotated[Vector, CACHE_LEVELS, "B"]
+_SAME_NAMES = """dense_efficiency busy_outputs product_lanes result_macs write_cost outstanding_misses
+scatter_cost scatter_columns"""
 _FROM_SHEET = {
-    "dense_efficiency": "dense_efficiency",
-    "busy_outputs": "busy_outputs",
-    "product_lanes": "product_lanes",
-    "result_macs": "result_macs",
-    "write_cost": "write_cost",
-    "outstanding_misses": "outstanding_misses",
-    "scatter_cost": "scatter_cost",
-    "scatter_columns": "scatter_columns",
+    **{name: name for name in _SAME_NAMES.split()},
     "bytes_per_s": "dram_bandwidth",
     "core_bytes_per_s": "core_bandwidth",
     "dispatch_s": "dispatch_overhead",
@@ -157,7 +145,7 @@ def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
     plain = float(cycles.get("arithmetic", 1.0 / float(record["macs_per_cycle"][HostFormat.FP32])))
     for i, kind in enumerate(ELEMENT_KINDS):
         record["element_cycles"][i] = cycles.get(kind, cycles.get(_LIKE.get(kind, kind), plain))
-    rows: dict[RowKind, float] = {name: float(count) for name, count in device.row_cycles.items()}
+    rows: dict[str, float] = {name: float(count) for name, count in device.row_cycles.items()}
     if "vector" not in rows:  # a reduction across rows counts by its results, as one along a row does
         rows.setdefault("reduction_across", rows.get("reduction", 0.0))
     for i, row in enumerate(ROW_KINDS):

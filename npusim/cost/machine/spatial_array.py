@@ -18,17 +18,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from npusim.arch import Dpu
-from npusim.arch.array import (
-    AXES,
-    LEVELS,
-    LOOPS,
-    LOOPS_OF_AXIS,
-    OPERANDS,
-    ArrayLevel,
-    ArrayShape,
-    Dataflow,
-    MacArray,
-)
+from npusim.arch import array as sheets
+from npusim.arch.array import AXES, LEVELS, LOOPS, LOOPS_OF_AXIS, OPERANDS
 from npusim.compiling.kernels import compiled, compiled_making_arrays
 from npusim.compiling.records import Floats, Ints, Number, Vector, dtype_of
 
@@ -169,7 +160,12 @@ _SHALLOW_BITS = 128.0
 _EVERYTHING = "1e14 B"
 
 
-def fill_array(record: Any, array: ArrayShape, dataflow: Dataflow, levels: Sequence[ArrayLevel]) -> None:
+def fill_array(
+    record: Any,
+    array: sheets.ArrayShape,
+    dataflow: sheets.Dataflow,
+    levels: Sequence[sheets.ArrayLevel],
+) -> None:
     """Fill a record of ARRAY_DTYPE.
 
     Parameters
@@ -198,7 +194,7 @@ def fill_array(record: Any, array: ArrayShape, dataflow: Dataflow, levels: Seque
     record["is_deep"] = any(8.0 * level.capacity > _SHALLOW_BITS for level in there[:-2])
 
 
-def _fill_level(record: Any, i: int, level: ArrayLevel, axes: Sequence[str]) -> None:
+def _fill_level(record: Any, i: int, level: sheets.ArrayLevel, axes: Sequence[str]) -> None:
     record["level_bits"][i] = 8.0 * level.capacity
     record["level_width_bits"][i] = 8.0 * level.width
     least = level.width if level.least_access is None else min(level.least_access, level.width)
@@ -213,7 +209,7 @@ def _fill_level(record: Any, i: int, level: ArrayLevel, axes: Sequence[str]) -> 
         record["level_spans"][i * AXES + axis] = level.shared_by == "all" or name in level.shared_by
 
 
-def array_record(array: MacArray, dataflow: Dataflow, outermost: ArrayLevel) -> Any:
+def array_record(array: sheets.MacArray, dataflow: sheets.Dataflow, outermost: sheets.ArrayLevel) -> Any:
     """Return a table with one record of ARRAY_DTYPE, of an array with DRAM as its outermost level."""
     table = np.zeros(1, ARRAY_DTYPE)
     fill_array(table[0], array, dataflow, [*array.levels.values(), outermost])
@@ -231,7 +227,7 @@ def fill_tile_array(record: Any, dpu: Dpu) -> None:
     shape = dpu.array
     record["is_of_grid"] = shape is None
     if shape is None:
-        shape = ArrayShape.model_validate({"axes": {"first": 1, "second": 1}, "transfer": "broadcast"})
+        shape = sheets.ArrayShape.model_validate({"axes": {"first": 1, "second": 1}, "transfer": "broadcast"})
     levels = list(shape.levels.values())
     stays = dpu.dataflow.stationary
     if not levels and stays in OPERANDS:
@@ -242,9 +238,9 @@ def fill_tile_array(record: Any, dpu: Dpu) -> None:
     fill_array(record, shape, dpu.dataflow, [*levels, levels[-1]])
 
 
-def _level(**keys: Any) -> ArrayLevel:
+def _level(**keys: Any) -> sheets.ArrayLevel:
     """Return a memory level without energy of its own: the technology section counts its accesses."""
-    return ArrayLevel.model_validate({"read_energy": "0 J/B", "least_access": "1 B"} | keys)
+    return sheets.ArrayLevel.model_validate({"read_energy": "0 J/B", "least_access": "1 B"} | keys)
 
 
 _PLACES = AXES * LOOPS_OF_AXIS

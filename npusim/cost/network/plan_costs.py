@@ -12,16 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.compiling.kernels import compiled, compiled_making_arrays
-from npusim.compiling.records import Bools, Floats, Ints
-from npusim.cost.lowering.plans import NO_LEAF, PlanTable
-from npusim.cost.lowering.tables import Unit
-from npusim.cost.machine.architecture import Archs
-from npusim.cost.network.terms import Terms, fused_s, fused_work
+from npusim.compiling.records import Floats, Ints
+from npusim.cost.lowering.plans import NO_LEAF
+from npusim.cost.network.terms import FANOUT, Costing, Sums
 from npusim.cost.tilings.search import fits
-from npusim.cost.units.dsp import dsp_time_s
-from npusim.cost.units.hosts import cost_host, host_energy_j
 from npusim.cost.units.levels import shared_levels_s
-from npusim.cost.units.resources import dsp_lane_cycles
+from npusim.cost.units.rates import overlapped_s, stall_s
+
+FAMILY, UNFIT = range(2)
+"""Places in `Costing.plan`."""
+_PEAK = 5
+"""Place of the SRAM peak in `Sums.table`."""
 
 
 class DeviceTimes(NamedTuple):
@@ -123,131 +124,147 @@ def interval_s(
     return float(longest)
 
 
-_DPU, _DSP, _DMA, _HOST = (int(unit) for unit in (Unit.DPU, Unit.DSP, Unit.DMA, Unit.HOST))
+class FusedWork(NamedTuple):
+    """Work of the operators of a row-wise fusion, summed by what does it (s)."""
+
+    dpu_s: float
+    dsp_s: float
+    dma_s: float
+    exposed_s: float
+    refill_wait_s: float
+    pauses_s: float
+    apart_s: float
+    """Latency of the operators one after the other, without waits and pauses."""
 
 
-class PlanIndependent(NamedTuple):
-    """Costs of points under every plan; the last axis is the points.
+@compiled
+def fused_work(costing: Costing, members: Ints, column: int) -> FusedWork:
+    """Return the summed work of the operators (`members`) of a row-wise fusion.
 
-    First come rows of the machine, then rows by array device (contexts, bandwidth of its shared level, calls
-    of DSPs and DMA engines, time of DSPs, cycles of DSP lanes), by host (time, energy beyond idle), and by
-    operator (time of the DSPs).
+    SRAM has room for the weights of all of them, so these come in while others work.
     """
-
-    table: Floats
-    """All rows; the others are views of them."""
-    requests: Floats
-    dram_bytes_per_s: Floats
-    """Bandwidth of DRAM; 1 with one request in flight, where plans do not depend on it."""
-    launches_s: Floats
-    host_dram: Floats
-    """Bytes between DRAM and hosts that take time."""
-    host_moved: Floats
-    """All bytes between DRAM and hosts."""
-    contexts: Floats
-    shared_bytes_per_s: Floats
-    """Bandwidth of the shared memory level, by array device; 0 for none."""
-    dispatches_s: Floats
-    dsps_s: Floats
-    lane_cycles: Floats
-    hosts_s: Floats
-    hosts_j: Floats
-    dsp_s: Floats
+    terms, dsp_s = costing.terms, costing.independent.dsp_s
+    dpu = dsp = dma = exposed = refill_wait = pauses = apart = 0.0
+    for member in range(members.shape[0]):
+        o = members[member]
+        r = costing.row_of[o]
+        repeats = costing.table.rows[r].repeats
+        pause_s = repeats * terms.pauses_s[r, column]
+        dpu += repeats * terms.dpu_s[r, column]
+        dsp += dsp_s[o, column]
+        dma += repeats * terms.dma_s[r, column]
+        exposed += repeats * terms.exposed_s[r, column]
+        exposed -= repeats * terms.known_s[r, column]
+        refill_wait += repeats * terms.refill_wait_s[r, column]
+        pauses += pause_s
+        apart += repeats * terms.best_s[r, column] - pause_s
+    return FusedWork(dpu, dsp, dma, exposed, refill_wait, pauses, apart)
 
 
-@compiled_making_arrays
-def plan_independent(arrays: int, hosts: int, operators: int, points: int) -> PlanIndependent:
-    """Return empty tables of a size."""
-    of_hosts = 5 + 5 * arrays
-    of_operators = of_hosts + 2 * hosts
-    table = np.empty((of_operators + operators, points))
-    return PlanIndependent(
-        table=table,
-        requests=table[0],
-        dram_bytes_per_s=table[1],
-        launches_s=table[2],
-        host_dram=table[3],
-        host_moved=table[4],
-        contexts=table[5 : 5 + arrays],
-        shared_bytes_per_s=table[5 + arrays : 5 + 2 * arrays],
-        dispatches_s=table[5 + 2 * arrays : 5 + 3 * arrays],
-        dsps_s=table[5 + 3 * arrays : 5 + 4 * arrays],
-        lane_cycles=table[5 + 4 * arrays : of_hosts],
-        hosts_s=table[of_hosts : of_hosts + hosts],
-        hosts_j=table[of_hosts + hosts : of_operators],
-        dsp_s=table[of_operators:],
+@compiled
+def fused_s(work: FusedWork, pieces: float) -> float:
+    """Return the time of a row-wise fusion (s), which replaces the latencies of its operators.
+
+    The operators work at the same time: units overlap, prologues and epilogues add up. Filling the pipeline
+    takes longer: one of `pieces` blocks of rows passes through all operators in turn.
+    """
+    fusion_s = overlapped_s(max(work.dpu_s, work.dsp_s), work.dma_s, work.exposed_s, work.refill_wait_s)
+    return float(fusion_s + (work.apart_s - fusion_s) / pieces + work.pauses_s)
+
+
+@compiled
+def fused_stall_s(work: FusedWork) -> float:
+    """Return how much longer than work and buffers allow the transfers of a row-wise fusion take (s)."""
+    return stall_s(max(work.dpu_s, work.dsp_s), work.dma_s, work.exposed_s, 0.0, work.refill_wait_s)
+
+
+@compiled
+def start_plans(costing: Costing) -> None:
+    """Forget the latest plan."""
+    costing.row_of[:] = -1
+    costing.plan[FAMILY], costing.plan[UNFIT] = -1, 0
+
+
+@compiled
+def change_rows(costing: Costing, plan: int) -> bool:
+    """Switch operators to their rows under the next plan; return whether all of them fit into SRAM."""
+    table, row_starts, row_of, leaf_of = (
+        costing.table,
+        costing.search.row_starts,
+        costing.row_of,
+        costing.table.leaf_of[costing.table.family[plan]],
     )
-
-
-@compiled
-def fill_independent(archs: Archs, ops: Any, each: PlanIndependent, column: int) -> None:
-    """Write the costs of a point that are equal under all plans into a column.
-
-    `ops` are the operators under any one plan, array of OP_DTYPE.
-    """
-    shared = archs.shared[0, 0]
-    for row in range(each.table.shape[0]):
-        each.table[row, column] = 0.0
-    for d in range(archs.arrays.shape[1]):
-        array = archs.arrays[0, d]
-        each.contexts[d, column] = array.contexts
-        if array.shared_place > 0.0:
-            each.shared_bytes_per_s[d, column] = array.level_bytes_per_s[int(array.shared_place) - 1]
-    for o in range(ops.shape[0]):
-        op = ops[o]
-        d = op.device
-        if op.unit == _HOST:
-            host = archs.hosts[0, d]
-            cost = cost_host(host, op)
-            each.hosts_s[d, column] += cost.time_s * op.repeats
-            each.hosts_j[d, column] += host_energy_j(host, cost) * op.repeats
-            each.host_dram[column] += cost.streamed_bytes * op.repeats
-            each.host_moved[column] += (cost.read_bytes + cost.written_bytes) * op.repeats
-            each.launches_s[column] += op.launches * host.launch_s
-        elif archs.arrays.shape[1] > 0:  # a network of views calls the runtime, too
-            array = archs.arrays[0, d]
-            each.launches_s[column] += op.launches * array.launch_s
-            each.dispatches_s[d, column] += op.repeats * op.dispatches * array.dispatch_s
-            if op.unit == _DSP:
-                time_s = dsp_time_s(array, op)
-                each.dsp_s[o, column] = time_s
-                each.dsps_s[d, column] += op.repeats * time_s
-                each.lane_cycles[d, column] += op.repeats * dsp_lane_cycles(array, op, time_s)
-    each.requests[column] = shared.requests
-    each.dram_bytes_per_s[column] = shared.dram_bytes_per_s if shared.requests > 1.0 else 1.0
-
-
-class Sums(NamedTuple):
-    """Sums over operators, shape (nodes, array devices, columns)."""
-
-    work_s: Floats
-    """Latencies with waits, calls of the NPU apart."""
-    dma_s: Floats
-    dram_bytes: Floats
-    shared_bytes: Floats
-    stalls_s: Floats
-    sram_peak_bytes: Floats
-    """The largest."""
-
-
-@compiled_making_arrays
-def new_sums(nodes: int, devices: int, columns: int) -> Sums:
-    """Return storage for sums."""
-    each = np.zeros((6, nodes, devices, columns))
-    return Sums(each[0], each[1], each[2], each[3], each[4], each[5])
-
-
-@compiled
-def change_rows(table: PlanTable, row_starts: Ints, plan: int, unfit: int, row_of: Ints) -> int:
-    """Switch operators to their rows under the next plan; return how many operators do not fit into SRAM."""
+    chain_leaf, is_stale = table.chain_leaf[table.family[plan]], costing.sums.is_stale
     for c in range(table.change_start[plan], table.change_start[plan + 1]):
         o, r = table.changes[c, 0], table.changes[c, 1]
         if row_of[o] >= 0 and not fits(table.rows[row_of[o]], row_starts, row_of[o]):
-            unfit -= 1
+            costing.plan[UNFIT] -= 1
         if not fits(table.rows[r], row_starts, r):
-            unfit += 1
+            costing.plan[UNFIT] += 1
         row_of[o] = r
-    return unfit
+        for leaf in (leaf_of[o], chain_leaf[o]):
+            if leaf >= 0:
+                is_stale[leaf // FANOUT] = True
+    return bool(costing.plan[UNFIT] == 0)
+
+
+@compiled
+def sum_rows(costing: Costing, plan: int, arrays: Any, points: int) -> None:
+    """Sum the rows of a plan whose terms are filled in: the stale blocks of leaves, and all nodes above.
+
+    `arrays` (ARCH_DTYPE) gives the blocks of rows of a row-wise fusion.
+    """
+    family, is_stale, table = costing.table.family[plan], costing.sums.is_stale, costing.sums.table
+    leaves = costing.table.leaf_op.shape[1]
+    size, start, below = max(1, -(-leaves // FANOUT)), 0, 0
+    for node in range(size):
+        if is_stale[node] or family != costing.plan[FAMILY]:
+            is_stale[node] = False
+            table[:, node] = 0.0
+            for leaf in range(node * FANOUT, min((node + 1) * FANOUT, leaves)):
+                _add_leaf(costing, family, leaf, arrays, points, node)
+    while size > 1:
+        below, start, size = start, start + size, -(-size // FANOUT)
+        for node in range(start, start + size):
+            table[:, node] = 0.0
+            first = below + (node - start) * FANOUT
+            for child in range(first, min(first + FANOUT, start)):
+                _add_node(costing.sums, child, node, points)
+    costing.plan[FAMILY] = family
+
+
+@compiled
+def _add_leaf(costing: Costing, family: int, leaf: int, arrays: Any, points: int, node: int) -> None:
+    """Add a leaf to a node: all runs of an operator, or the time of a row-wise fusion."""
+    table, terms, sums, row_of = costing.table, costing.terms, costing.sums, costing.row_of
+    op = table.leaf_op[family, leaf]
+    if op == NO_LEAF:
+        return
+    if op < 0:
+        members = table.leaf_op[family, leaf + op : leaf]
+        d = table.array_of[members[0]]
+        for p in range(points):
+            sums.work_s[node, d, p] += fused_s(fused_work(costing, members, p), arrays[d].stream_pieces)
+        return
+    r, d, is_fused = row_of[op], table.array_of[op], table.chain_leaf[family, op] >= 0
+    repeats = table.rows[r].repeats
+    _add(repeats, terms.dma_s[r], sums.dma_s[node, d], points)
+    _add(repeats, terms.dram_bytes[r], sums.dram_bytes[node, d], points)
+    _add(repeats, terms.shared_bytes[r], sums.shared_bytes[node, d], points)
+    _add(1.0, terms.stall_s[r], sums.stalls_s[node, d], points)  # the first run alone can be prefetched
+    work_s, wait_s, best_s = sums.work_s[node, d], terms.wait_s[r], terms.best_s[r]
+    for p in range(points):  # the time of a fusion is a leaf of its own
+        work_s[p] += repeats * wait_s[p] + (0.0 if is_fused else repeats * best_s[p])
+    _raise_to(terms.sram_peak_bytes[r], sums.sram_peak_bytes[node, d], points)
+
+
+@compiled
+def _add_node(sums: Sums, child: int, node: int, points: int) -> None:
+    """Add the sums of a node to those of the node above it."""
+    for d in range(sums.work_s.shape[1]):
+        for k in range(_PEAK):
+            _add(1.0, sums.table[k, child, d], sums.table[k, node, d], points)
+        _raise_to(sums.table[_PEAK, child, d], sums.table[_PEAK, node, d], points)
 
 
 @compiled
@@ -258,140 +275,9 @@ def _add(scale: float, terms: Floats, sums: Floats, points: int) -> None:
 
 
 @compiled
-def _add_operator(
-    terms: Terms, r: int, repeats: float, is_row_fused: bool, points: int, sums: Sums, node: int, d: int
-) -> None:
-    """Add all runs of an operator to the sums of its device; a row-fused one adds its waits alone."""
-    _add(repeats, terms.dma_s[r], sums.dma_s[node, d], points)
-    _add(repeats, terms.dram_bytes[r], sums.dram_bytes[node, d], points)
-    _add(repeats, terms.shared_bytes[r], sums.shared_bytes[node, d], points)
-    _add(1.0, terms.stall_s[r], sums.stalls_s[node, d], points)  # the first run alone can be prefetched
-    work_s, wait_s, best_s = sums.work_s[node, d], terms.wait_s[r], terms.best_s[r]
-    for p in range(points):
-        work_s[p] += repeats * wait_s[p] + (0.0 if is_row_fused else repeats * best_s[p])
-    _raise_to(terms.sram_peak_bytes[r], sums.sram_peak_bytes[node, d], points)
-
-
-@compiled
 def _raise_to(bytes_: Floats, peaks: Floats, points: int) -> None:
     for p in range(points):
         peaks[p] = max(peaks[p], bytes_[p])
-
-
-class SumTree(NamedTuple):
-    """Sums of a plan as a tree over its operators: few changes need few new sums.
-
-    A node sums `_FANOUT` leaves (`npusim.cost.lowering.plans.PlanTable.leaf_op`) or nodes below it, in their
-    order, lowest level first. The last node sums the plan.
-    """
-
-    sums: Sums
-    stale: Bools
-    queue: Ints
-
-
-_FANOUT = 64
-
-
-@compiled_making_arrays
-def sum_tree(leaves: int, devices: int, columns: int) -> SumTree:
-    """Return an empty tree of sums over `leaves` leaves, for each array device."""
-    level = max(1, -(-leaves // _FANOUT))
-    count = level
-    while level > 1:
-        level = -(-level // _FANOUT)
-        count += level
-    return SumTree(new_sums(count, devices, columns), np.zeros(count, np.bool_), np.empty(count, np.int64))
-
-
-@compiled
-def mark_stale(tree: SumTree, leaf: int, queued: int) -> int:
-    """Queue the node above a leaf for recomputation; return the length of the queue."""
-    return _queue(tree, leaf // _FANOUT, queued) if leaf >= 0 else queued
-
-
-@compiled
-def mark_all_stale(tree: SumTree, leaves: int) -> int:
-    """Queue all nodes of the lowest level for recomputation; return the length of the queue."""
-    queued = 0
-    for node in range(max(1, -(-leaves // _FANOUT))):
-        queued = _queue(tree, node, queued)
-    return queued
-
-
-@compiled
-def _queue(tree: SumTree, node: int, queued: int) -> int:
-    if tree.stale[node]:
-        return queued
-    tree.stale[node] = True
-    tree.queue[queued] = node
-    return queued + 1
-
-
-@compiled
-def add_up(
-    tree: SumTree,
-    queued: int,
-    table: PlanTable,
-    family: int,
-    row_of: Ints,
-    terms: Terms,
-    dsp_s: Floats,
-    arrays: Any,
-    points: int,
-) -> None:
-    """Recompute the queued nodes and all nodes above them from `terms`.
-
-    The first `queued` nodes of the queue belong to the lowest level. `arrays` (ARCH_DTYPE) gives the blocks
-    of rows of a row-wise fusion.
-    """
-    leaf_op, sums = table.leaf_op[family], tree.sums
-    below, start, size, done = 0, 0, max(1, -(-leaf_op.shape[0] // _FANOUT)), 0
-    while done < queued:
-        node = tree.queue[done]
-        done += 1
-        while node >= start + size:  # the queue is ordered by level
-            below, start, size = start, start + size, -(-size // _FANOUT)
-        _clear(sums, node)
-        first = (node - start) * _FANOUT
-        if start > 0:
-            for child in range(below + first, min(below + first + _FANOUT, start)):
-                _add_node(sums, child, node, points)
-        else:
-            for leaf in range(first, min(first + _FANOUT, leaf_op.shape[0])):
-                op = leaf_op[leaf]
-                if op >= 0:
-                    r, is_fused = row_of[op], table.chain_leaf[family, op] >= 0
-                    repeats = table.rows[r].repeats
-                    _add_operator(terms, r, repeats, is_fused, points, sums, node, table.array_of[op])
-                elif op != NO_LEAF:
-                    members = leaf_op[leaf + op : leaf]
-                    device = table.array_of[members[0]]
-                    work_s, pieces = sums.work_s[node, device], arrays[device].stream_pieces
-                    for p in range(points):
-                        work = fused_work(table.rows, members, row_of, terms, dsp_s, p)
-                        work_s[p] += fused_s(work, pieces)
-        tree.stale[node] = False
-        if size > 1:
-            queued = _queue(tree, start + size + (node - start) // _FANOUT, queued)
-
-
-@compiled
-def _clear(sums: Sums, node: int) -> None:
-    sums.work_s[node] = sums.dma_s[node] = sums.dram_bytes[node] = 0.0
-    sums.shared_bytes[node] = sums.stalls_s[node] = sums.sram_peak_bytes[node] = 0.0
-
-
-@compiled
-def _add_node(sums: Sums, child: int, node: int, points: int) -> None:
-    """Add the sums of a node to those of the node above it."""
-    for d in range(sums.work_s.shape[1]):
-        _add(1.0, sums.work_s[child, d], sums.work_s[node, d], points)
-        _add(1.0, sums.dma_s[child, d], sums.dma_s[node, d], points)
-        _add(1.0, sums.dram_bytes[child, d], sums.dram_bytes[node, d], points)
-        _add(1.0, sums.shared_bytes[child, d], sums.shared_bytes[node, d], points)
-        _add(1.0, sums.stalls_s[child, d], sums.stalls_s[node, d], points)
-        _raise_to(sums.sram_peak_bytes[child, d], sums.sram_peak_bytes[node, d], points)
 
 
 class BestPlans(NamedTuple):
@@ -408,35 +294,40 @@ class BestPlans(NamedTuple):
     """Work of each array device less what prefetch saves, shape (array devices, columns)."""
     dma_s: Floats
     """Time of its DMA engines, likewise."""
+    times: DeviceTimes
+    """Scratch, as the next one (`interval_s`)."""
+    bounds: Floats
 
 
 @compiled_making_arrays
-def new_best_plans(arrays: int, columns: int) -> BestPlans:
+def new_best_plans(arrays: int, hosts: int, columns: int) -> BestPlans:
     """Return storage for the best plans of columns."""
-    each, of_arrays = np.empty((4, columns)), np.empty((2, arrays, columns))
-    plans = np.empty(columns, np.int64)
-    return BestPlans(plans, each[0], each[1], each[2], each[3], of_arrays[0], of_arrays[1])
+    t, d, plans, devices = (
+        np.empty((4, columns)),
+        np.empty((2, arrays, columns)),
+        np.empty(columns, np.int64),
+        arrays + hosts,
+    )
+    times = DeviceTimes(np.zeros(devices), np.zeros(devices), np.ones(devices))
+    return BestPlans(plans, t[0], t[1], t[2], t[3], d[0], d[1], times, np.empty(2 * devices + 2))
 
 
 @compiled
 def keep_better_plan(
-    devices: Any,
-    independent: PlanIndependent,
-    sums: Sums,
-    plan: int,
-    waits: bool,
-    points: int,
-    best: BestPlans,
-    times: DeviceTimes,
-    bounds: Floats,
-    saved_s: Floats,
+    costing: Costing, plan: int, devices: Any, points: int, saved_s: Floats, best: BestPlans
 ) -> None:
     """Replace the best plan of a point by `plan` where its time, DRAM traffic or SRAM (in turn) is less.
 
-    Points with several requests in flight skip a plan that `waits`, that is, holds bytes in SRAM while
-    another device works: other requests need the space. `times` and `bounds` are scratch (`interval_s`).
-    `saved_s` is the time that prefetch saves each array device, shape (array devices, points).
+    Points with several requests in flight skip a plan that waits, that is, holds bytes in SRAM while another
+    device works: other requests need the space. `saved_s` is the time that prefetch saves each array device,
+    shape (array devices, points).
     """
+    sums, independent, waits, times = (
+        costing.sums,
+        costing.independent,
+        costing.table.waits[plan],
+        best.times,
+    )
     last, hosts = sums.work_s.shape[0] - 1, independent.hosts_s.shape[0]  # the last node sums the plan
     arrays, shared = sums.work_s.shape[1], sums.shared_bytes[last]
     for p in range(points):
@@ -465,7 +356,7 @@ def keep_better_plan(
             dram_bytes_per_s = independent.dram_bytes_per_s[p]
             levels_s = shared_levels_s(devices, shared, independent.shared_bytes_per_s, dram_bytes_per_s, p)
             memory_s = max(dram / dram_bytes_per_s, levels_s)
-            interval = interval_s(requests, times, launches_s, memory_s, bounds)
+            interval = interval_s(requests, times, launches_s, memory_s, best.bounds)
             latency = max(latency, requests * interval)
         before = (best.interval_s[p], best.latency_s[p], best.dram_bytes[p], best.sram_peak_bytes[p])
         if best.plans[p] >= 0 and not (interval, latency, dram, sram_peak) < before:

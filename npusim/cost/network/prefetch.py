@@ -25,8 +25,8 @@ import numpy as np
 
 from npusim.compiling.kernels import compiled, compiled_making_arrays
 from npusim.compiling.records import Bytes, Floats, Ints, Seconds, dtype_of
-from npusim.cost.lowering.plans import PlanTable
-from npusim.cost.network.terms import Terms, fused_s, fused_stall_s, fused_work
+from npusim.cost.network.plan_costs import fused_s, fused_stall_s, fused_work
+from npusim.cost.network.terms import Costing, Terms
 
 _LEAST_BYTES = 1.0
 """Room that is none."""
@@ -63,6 +63,8 @@ class Prefetch(NamedTuple):
     idle_s: Floats
     moved_s: Floats
     room_bytes: Floats
+    transfers: Any
+    """Transfers of the latest schedule, two for each operator at the most, array of TRANSFER_DTYPE."""
 
 
 class Progress(NamedTuple):
@@ -76,30 +78,15 @@ class Progress(NamedTuple):
 @compiled_making_arrays
 def new_prefetch(arrays: int, operators: int, columns: int) -> Prefetch:
     """Return empty storage for schedules."""
-    stack = np.empty((3, operators + 1))
-    during = np.empty(operators + 1, np.int64)
-    return Prefetch(np.zeros((arrays, columns)), during, stack[0], stack[1], stack[2])
+    stack, during = np.empty((3, operators + 1)), np.empty(operators + 1, np.int64)
+    transfers = np.zeros(1 + 2 * operators, TRANSFER_DTYPE)
+    return Prefetch(np.zeros((arrays, columns)), during, stack[0], stack[1], stack[2], transfers)
 
 
 @compiled
-def schedule(
-    table: PlanTable,
-    family: int,
-    row_of: Ints,
-    terms: Terms,
-    dsp_s: Floats,
-    arrays: Any,
-    p: int,
-    scratch: Prefetch,
-    transfers: Any,
-) -> None:
-    """Write the time that prefetch saves at one point under a plan.
-
-    Parameters
-    ----------
-    transfers : array of TRANSFER_DTYPE
-        Written: all transfers, two for each operator at the most. Empty: they are not wanted.
-    """
+def schedule(costing: Costing, family: int, arrays: Any, p: int, scratch: Prefetch) -> None:
+    """Write the transfers at one point under the latest plan, and the time that they save."""
+    table, row_of, terms = costing.table, costing.row_of, costing.terms
     chain_leaf, leaf_op = table.chain_leaf[family], table.leaf_op[family]
     scratch.saved_s[:, p] = 0.0
     progress: Any = Progress(0, 0, 0.0)
@@ -112,16 +99,16 @@ def schedule(
             repeats, room = table.rows[r].repeats, terms.room_bytes[r, p]
             working_s = repeats * terms.best_s[r, p] - repeats * terms.pauses_s[r, p]
             idle_s = max(0.0, working_s - repeats * terms.dma_s[r, p])
-            progress = _prefetch(terms, r, p, terms.stall_s[r, p], o, d, progress, scratch, transfers)
+            progress = _prefetch(terms, r, p, terms.stall_s[r, p], o, d, progress, scratch)
         else:
             members = leaf_op[leaf + leaf_op[leaf] : leaf]
-            work, room = fused_work(table.rows, members, row_of, terms, dsp_s, p), np.inf
+            work, room = fused_work(costing, members, p), np.inf
             fusion_s, stall_s = fused_s(work, arrays[d].stream_pieces), fused_stall_s(work)
             idle_s = max(0.0, fusion_s - (work.dma_s + work.pauses_s))
             for i in range(members.shape[0]):
                 row = row_of[members[i]]
                 room, own_s = min(room, terms.room_bytes[row, p]), min(stall_s, terms.stall_s[row, p])
-                progress = _prefetch(terms, row, p, own_s, members[i], d, progress, scratch, transfers)
+                progress = _prefetch(terms, row, p, own_s, members[i], d, progress, scratch)
                 stall_s -= own_s
         top, room = progress.entries, room - progress.held_bytes
         if room <= _LEAST_BYTES:
@@ -131,8 +118,7 @@ def schedule(
             progress = Progress(top + 1, progress.transfers, 0.0)
         elif top > 0:
             scratch.room_bytes[top - 1] = min(scratch.room_bytes[top - 1], room)
-    if progress.transfers < transfers.shape[0]:
-        transfers[progress.transfers].operator = -1
+    scratch.transfers[progress.transfers].operator = -1
 
 
 @compiled
@@ -145,7 +131,6 @@ def _prefetch(
     device: int,
     progress: Progress,
     scratch: Prefetch,
-    transfers: Any,
 ) -> Progress:
     """Move transfers of an operator to idle times before it, the latest first, for a stall at most."""
     level, top, count = progress.entries, progress.entries, progress.transfers
@@ -161,8 +146,8 @@ def _prefetch(
         stall_s -= moved_s
         reach_s -= moved_s
         scratch.saved_s[device, p] += moved_s
-        if count < transfers.shape[0] and moved_s > 0.0:
-            transfer = transfers[count]
+        if moved_s > 0.0:
+            transfer = scratch.transfers[count]
             transfer.during, transfer.operator = scratch.during[level], operator
             transfer.seconds, transfer.held_bytes = moved_s, moved_s * held_per_s
             transfer.is_own = 1 if own_room == np.inf else 0

@@ -1,4 +1,4 @@
-"""Costs of one run of each operator at each design point, the terms that plans and fusions add up."""
+"""Costs of operators at each design point: what no plan changes, and what plans and fusions add up."""
 
 from __future__ import annotations
 
@@ -8,31 +8,108 @@ import numpy as np
 
 from npusim.compiling.kernels import compiled, compiled_making_arrays
 from npusim.compiling.records import Bools, Floats, Ints
-from npusim.cost.lowering.tables import DpuOperation, OpRecord, Order, Split
+from npusim.cost.lowering.plans import PlanTable
+from npusim.cost.lowering.tables import COLUMNS, CONVOLUTION, DSP, HOST, MATMUL, ROWS, WEIGHTS_HELD, OpRecord
+from npusim.cost.machine.architecture import Archs
 from npusim.cost.tilings.candidates import reads_dram
+from npusim.cost.tilings.search import GroupSearch
+from npusim.cost.units import rates as laws
+from npusim.cost.units.dsp import dsp_time_s
+from npusim.cost.units.hosts import cost_host, host_energy_j
 from npusim.cost.units.levels import ServedRecord, first_wait_s, sourced_bytes
-from npusim.cost.units.needs import CANDIDATE_SIZE, CandidateRecord, refills
-from npusim.cost.units.rates import (
-    CYCLE,
-    DSP,
-    PAGE_WALK,
-    READ,
-    READ_WAIT,
-    SRAM,
-    TILE_SRAM,
-    WRITE_WAIT,
-    Choices,
-    dma_time_s,
-    fill_beside,
-    overlapped_s,
-    prologue_epilogue_s,
-    restart_s,
-    stall_s,
-)
-from npusim.cost.units.resources import LEVELS
+from npusim.cost.units.rates import PAGE_WALK, READ, READ_WAIT, SRAM, TILE_SRAM, WRITE_WAIT, Choices
+from npusim.cost.units.resources import CANDIDATE_SIZE, LEVELS, CandidateRecord, dsp_lane_cycles, refills
 
-_MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
-_ROWS, _COLUMNS, _WEIGHTS_HELD = int(Split.ROWS), int(Split.COLUMNS), int(Order.WEIGHTS_HELD)
+
+class PlanIndependent(NamedTuple):
+    """Costs of points under every plan; the last axis is the points.
+
+    First come rows of the machine, then rows by array device (contexts, bandwidth of its shared level, calls
+    of DSPs and DMA engines, time of DSPs, cycles of DSP lanes), by host (time, energy beyond idle), and by
+    operator (time of the DSPs).
+    """
+
+    table: Floats
+    """All rows; the others are views of them."""
+    requests: Floats
+    dram_bytes_per_s: Floats
+    """Bandwidth of DRAM; 1 with one request in flight, where plans do not depend on it."""
+    launches_s: Floats
+    host_dram: Floats
+    """Bytes between DRAM and hosts that take time."""
+    host_moved: Floats
+    """All bytes between DRAM and hosts."""
+    contexts: Floats
+    shared_bytes_per_s: Floats
+    """Bandwidth of the shared memory level, by array device; 0 for none."""
+    dispatches_s: Floats
+    dsps_s: Floats
+    lane_cycles: Floats
+    hosts_s: Floats
+    hosts_j: Floats
+    dsp_s: Floats
+
+
+@compiled_making_arrays
+def plan_independent(arrays: int, hosts: int, operators: int, points: int) -> PlanIndependent:
+    """Return empty tables of a size."""
+    of_hosts = 5 + 5 * arrays
+    of_operators = of_hosts + 2 * hosts
+    table = np.empty((of_operators + operators, points))
+    return PlanIndependent(
+        table=table,
+        requests=table[0],
+        dram_bytes_per_s=table[1],
+        launches_s=table[2],
+        host_dram=table[3],
+        host_moved=table[4],
+        contexts=table[5 : 5 + arrays],
+        shared_bytes_per_s=table[5 + arrays : 5 + 2 * arrays],
+        dispatches_s=table[5 + 2 * arrays : 5 + 3 * arrays],
+        dsps_s=table[5 + 3 * arrays : 5 + 4 * arrays],
+        lane_cycles=table[5 + 4 * arrays : of_hosts],
+        hosts_s=table[of_hosts : of_hosts + hosts],
+        hosts_j=table[of_hosts + hosts : of_operators],
+        dsp_s=table[of_operators:],
+    )
+
+
+@compiled
+def fill_independent(archs: Archs, ops: Any, each: PlanIndependent, column: int) -> None:
+    """Write the costs of a point that are equal under all plans into a column.
+
+    `ops` are the operators under any one plan, array of OP_DTYPE.
+    """
+    shared = archs.shared[0]
+    for row in range(each.table.shape[0]):
+        each.table[row, column] = 0.0
+    for d in range(archs.arrays.shape[0]):
+        array = archs.arrays[d]
+        each.contexts[d, column] = array.contexts
+        if array.shared_place > 0.0:
+            each.shared_bytes_per_s[d, column] = array.level_bytes_per_s[int(array.shared_place) - 1]
+    for o in range(ops.shape[0]):
+        op = ops[o]
+        d = op.device
+        if op.unit == HOST:
+            host = archs.hosts[d]
+            cost = cost_host(host, op)
+            each.hosts_s[d, column] += cost.time_s * op.repeats
+            each.hosts_j[d, column] += host_energy_j(host, cost) * op.repeats
+            each.host_dram[column] += cost.streamed_bytes * op.repeats
+            each.host_moved[column] += (cost.read_bytes + cost.written_bytes) * op.repeats
+            each.launches_s[column] += op.launches * host.launch_s
+        elif archs.arrays.shape[0] > 0:  # a network of views calls the runtime, too
+            array = archs.arrays[d]
+            each.launches_s[column] += op.launches * array.launch_s
+            each.dispatches_s[d, column] += op.repeats * op.dispatches * array.dispatch_s
+            if op.unit == DSP:
+                time_s = dsp_time_s(array, op)
+                each.dsp_s[o, column] = time_s
+                each.dsps_s[d, column] += op.repeats * time_s
+                each.lane_cycles[d, column] += op.repeats * dsp_lane_cycles(array, op, time_s)
+    each.requests[column] = shared.requests
+    each.dram_bytes_per_s[column] = shared.dram_bytes_per_s if shared.requests > 1.0 else 1.0
 
 
 class Terms(NamedTuple):
@@ -75,23 +152,77 @@ def new_terms(rows: int, columns: int) -> Terms:
     return Terms(np.zeros(rows, np.bool_), candidate, *costs)
 
 
+class Sums(NamedTuple):
+    """Sums over the operators of a plan, in blocks: few changes need few new sums.
+
+    A node sums `FANOUT` leaves (`npusim.cost.lowering.plans.PlanTable.leaf_op`) or nodes below it, in their
+    order, lowest level first. The last node sums the plan.
+    """
+
+    table: Floats
+    """All sums, shape (sums, nodes, array devices, columns); the others are its first places."""
+    work_s: Floats
+    """Latencies with waits, calls of the NPU apart; shape (nodes, array devices, columns)."""
+    dma_s: Floats
+    dram_bytes: Floats
+    shared_bytes: Floats
+    stalls_s: Floats
+    sram_peak_bytes: Floats
+    """The largest."""
+    is_stale: Bools
+    """Whether a node of the lowest level has to be summed again, shape (nodes,)."""
+
+
+FANOUT = 64
+
+
+@compiled_making_arrays
+def new_sums(leaves: int, devices: int, columns: int) -> Sums:
+    """Return storage for sums over `leaves` leaves, for each array device."""
+    level = max(1, -(-leaves // FANOUT))
+    count = level
+    while level > 1:
+        level = -(-level // FANOUT)
+        count += level
+    t = np.zeros((6, count, devices, columns))
+    return Sums(t, t[0], t[1], t[2], t[3], t[4], t[5], np.zeros(count, np.bool_))
+
+
+class Costing(NamedTuple):
+    """Costs of rows, and their sums over a plan: of the columns of a batch, or lower bounds in one column."""
+
+    table: PlanTable
+    search: GroupSearch
+    independent: PlanIndependent
+    terms: Terms
+    sums: Sums
+    row_of: Ints
+    """Row of each operator under the latest plan."""
+    plan: Ints
+    """Family of the latest plan that was summed, and operators that do not fit under the latest one."""
+
+
+@compiled_making_arrays
+def new_costing(
+    table: PlanTable, search: GroupSearch, independent: PlanIndependent, arrays: int, columns: int
+) -> Costing:
+    """Return empty storage for costs of rows in so many columns."""
+    terms, sums = new_terms(table.rows.shape[0], columns), new_sums(table.leaf_op.shape[1], arrays, columns)
+    row_of, plan = np.empty(table.fused_chains.shape[1], np.int64), np.zeros(2, np.int64)
+    return Costing(table, search, independent, terms, sums, row_of, plan)
+
+
 @compiled
 def fill_terms(
-    candidates: Any,
-    choices: Choices,
-    served: ServedRecord,
-    rates: Floats,
-    op: OpRecord,
-    is_prefetching: bool,
-    points: int,
-    terms: Terms,
-    r: int,
+    costing: Costing, r: int, choices: Choices, rates: Floats, is_prefetching: bool, points: int
 ) -> None:
-    """Write the costs of an operator's chosen candidates at each point to row `r`.
+    """Write the costs of the chosen candidates of row `r` at each point.
 
     `is_prefetching` tells whether the device fetches weights over operators (`npusim.cost.network.prefetch`).
     """
-    numbers, is_served, writes = candidates.view(np.float64), served.is_any > 0.0, op.c_dram_bytes > 0.0
+    terms, op, served = costing.terms, costing.table.rows[r], costing.search.served[r]
+    candidates, is_served, writes = costing.search.candidates, served.is_any > 0.0, op.c_dram_bytes > 0.0
+    numbers = candidates.view(np.float64)
     for p in range(points):
         terms.best_s[r, p] = choices.best_s[p]
     for p in range(points):
@@ -107,20 +238,20 @@ def fill_terms(
         while last < points and choices.candidate[last] == index:
             last += 1
         candidate, at = candidates[index], index * CANDIDATE_SIZE
-        fill_beside(numbers, at, is_served, rates, first, last)
+        laws.fill_beside(numbers, at, is_served, rates, first, last)
         for p in range(first, last):
-            terms.dma_s[r, p] = dma_time_s(candidate, rates, p)
+            terms.dma_s[r, p] = laws.dma_time_s(candidate, rates, p)
         for p in range(first, last):
-            terms.exposed_s[r, p] = prologue_epilogue_s(candidate, rates, p)
+            terms.exposed_s[r, p] = laws.prologue_epilogue_s(candidate, rates, p)
         for p in range(first, last):
             terms.known_s[r, p] = candidate.known_bytes * rates[READ, p]
         for p in range(first, last):
             terms.refill_wait_s[r, p] = refills(candidate, rates[TILE_SRAM, p]) * rates[READ_WAIT, p]
         for p in range(first, last):
-            pause_s = candidate.restarts * restart_s(rates, p)
+            pause_s = candidate.restarts * laws.restart_s(rates, p)
             terms.pauses_s[r, p] = candidate.page_walks * rates[PAGE_WALK, p] + pause_s
         for p in range(first, last):
-            terms.dpu_s[r, p] = candidate.grid_cycles * rates[CYCLE, p]
+            terms.dpu_s[r, p] = candidate.grid_cycles * rates[laws.CYCLE, p]
         for p in range(first, last):
             terms.dram_bytes[r, p] = candidate.read_bytes + candidate.written_bytes
             if is_served:
@@ -140,15 +271,9 @@ def fill_terms(
 
 @compiled
 def _fill_prefetch(
-    candidate: CandidateRecord,
-    served: ServedRecord,
-    rates: Floats,
-    op: OpRecord,
-    p: int,
-    terms: Terms,
-    r: int,
+    new: CandidateRecord, served: ServedRecord, rates: Floats, op: OpRecord, p: int, terms: Terms, r: int
 ) -> None:
-    """Write what prefetch can save of the first run of a candidate, and the SRAM that it takes.
+    """Write what prefetch can save of the first run of a new, and the SRAM that it takes.
 
     Prefetch saves the stall, but at most one pass over operands that exist before the inference. Weights of
     others take the room (`_free_bytes`); its own lie in its buffers where its tiling fills them once. A tile
@@ -157,17 +282,18 @@ def _fill_prefetch(
     a_bytes = (op.a_triangle_bytes if op.triangle else op.a_dram_bytes) if op.a_prefetch else 0.0
     b_bytes = op.b_dram_bytes if op.b_prefetch else 0.0
     known_s = (a_bytes + b_bytes) * (1.0 - served.first_share) * rates[READ, p]
-    is_product = op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION
-    a_copies = candidate.tiles if is_product and candidate.split == _COLUMNS else 1.0
-    b_copies = candidate.tiles if is_product and candidate.split == _ROWS else 1.0
-    work_s, dma_s = max(terms.dpu_s[r, p], rates[DSP, p]), terms.dma_s[r, p]
+    is_product = op.dpu_operation == MATMUL or op.dpu_operation == CONVOLUTION
+    a_copies = new.tiles if is_product and new.split == COLUMNS else 1.0
+    b_copies = new.tiles if is_product and new.split == ROWS else 1.0
+    work_s, dma_s = max(terms.dpu_s[r, p], rates[laws.DSP, p]), terms.dma_s[r, p]
     exposed_s, refills_s = terms.exposed_s[r, p], terms.refill_wait_s[r, p]
-    terms.stall_s[r, p] = min(known_s, stall_s(work_s, dma_s, exposed_s, terms.known_s[r, p], refills_s))
+    stall_s = laws.stall_s(work_s, dma_s, exposed_s, terms.known_s[r, p], refills_s)
+    terms.stall_s[r, p] = min(known_s, stall_s)
     slack_s = terms.best_s[r, p] - terms.pauses_s[r, p] - 0.5 * (work_s + dma_s)
     peak_bytes = terms.sram_peak_bytes[r, p]
-    room_bytes = max(0.0, _free_bytes(candidate, op, peak_bytes, slack_s, rates, p))
+    room_bytes = max(0.0, _free_bytes(new, op, peak_bytes, slack_s, rates, p))
     terms.room_bytes[r, p] = room_bytes
-    fills_once = is_product and _fills_once(candidate, a_bytes, b_bytes)
+    fills_once = is_product and _fills_once(new, a_bytes, b_bytes)
     terms.own_room_bytes[r, p] = np.inf if fills_once else room_bytes
     held_bytes = a_bytes * a_copies + b_bytes * b_copies
     terms.held_bytes_per_s[r, p] = held_bytes / known_s if known_s > 0.0 else 1.0
@@ -178,7 +304,7 @@ def _fills_once(candidate: CandidateRecord, a_bytes: float, b_bytes: float) -> b
     """Return whether a product fills its buffers of the prefetched operands (bytes) only once."""
     if candidate.channel_chunks != 1.0 or candidate.strips != 1.0:
         return False
-    if candidate.order == _WEIGHTS_HELD:
+    if candidate.order == WEIGHTS_HELD:
         return bool(candidate.column_blocks == 1.0 and a_bytes == 0.0)
     return bool(candidate.row_blocks == 1.0 and b_bytes == 0.0)
 
@@ -204,56 +330,3 @@ def _free_bytes(
         unused_bytes = rates[TILE_SRAM, p] - candidate.held_bytes - buffer_bytes
         free_bytes = min(free_bytes, tiles * unused_bytes + op.reserved_bytes)
     return float(free_bytes)
-
-
-class FusedWork(NamedTuple):
-    """Work of the operators of a row-wise fusion, summed by what does it (s)."""
-
-    dpu_s: float
-    dsp_s: float
-    dma_s: float
-    exposed_s: float
-    refill_wait_s: float
-    pauses_s: float
-    apart_s: float
-    """Latency of the operators one after the other, without waits and pauses."""
-
-
-@compiled
-def fused_work(rows: Any, members: Ints, row_of: Ints, terms: Terms, dsp_s: Floats, column: int) -> FusedWork:
-    """Return the summed work of the operators (`members`) of a row-wise fusion.
-
-    SRAM has room for the weights of all of them, so these come in while others work.
-    """
-    dpu = dsp = dma = exposed = refill_wait = pauses = apart = 0.0
-    for member in range(members.shape[0]):
-        o = members[member]
-        r = row_of[o]
-        repeats = rows[r].repeats
-        pause_s = repeats * terms.pauses_s[r, column]
-        dpu += repeats * terms.dpu_s[r, column]
-        dsp += dsp_s[o, column]
-        dma += repeats * terms.dma_s[r, column]
-        exposed += repeats * terms.exposed_s[r, column]
-        exposed -= repeats * terms.known_s[r, column]
-        refill_wait += repeats * terms.refill_wait_s[r, column]
-        pauses += pause_s
-        apart += repeats * terms.best_s[r, column] - pause_s
-    return FusedWork(dpu, dsp, dma, exposed, refill_wait, pauses, apart)
-
-
-@compiled
-def fused_s(work: FusedWork, pieces: float) -> float:
-    """Return the time of a row-wise fusion (s), which replaces the latencies of its operators.
-
-    The operators work at the same time: units overlap, prologues and epilogues add up. Filling the pipeline
-    takes longer: one of `pieces` blocks of rows passes through all operators in turn.
-    """
-    fusion_s = overlapped_s(max(work.dpu_s, work.dsp_s), work.dma_s, work.exposed_s, work.refill_wait_s)
-    return float(fusion_s + (work.apart_s - fusion_s) / pieces + work.pauses_s)
-
-
-@compiled
-def fused_stall_s(work: FusedWork) -> float:
-    """Return how much longer than work and buffers allow the transfers of a row-wise fusion take (s)."""
-    return stall_s(max(work.dpu_s, work.dsp_s), work.dma_s, work.exposed_s, 0.0, work.refill_wait_s)

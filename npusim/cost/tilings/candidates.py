@@ -15,7 +15,7 @@ import numpy as np
 from npusim.compiling.kernels import compiled, compiled_making_arrays
 from npusim.compiling.records import Floats
 from npusim.cost.lowering.tables import OpRecord
-from npusim.cost.units.needs import CANDIDATE_SIZE, CandidateRecord
+from npusim.cost.units.resources import CANDIDATE_SIZE, CandidateRecord
 
 
 @compiled

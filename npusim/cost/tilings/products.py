@@ -11,57 +11,18 @@ import numpy as np
 
 from npusim.compiling.kernels import compiled
 from npusim.compiling.records import Floats
-from npusim.cost.lowering.tables import DpuOperation, OpRecord, Order
+from npusim.cost.lowering.tables import ACTIVATIONS_HELD, MATMUL, OUTPUTS_HELD, WEIGHTS_HELD, OpRecord
 from npusim.cost.machine.architecture import ArchRecord
+from npusim.cost.tilings import tiling
+from npusim.cost.tilings import tiling_needs as needs
 from npusim.cost.tilings.candidates import add_candidate, end_or_full, is_dominated, precedes
-from npusim.cost.tilings.fills import set_fills, set_prologue_epilogue
-from npusim.cost.tilings.tiling import (
-    CHANNEL_LEVELS,
-    ROW_LEVELS,
-    Block,
-    Cut,
-    Layout,
-    Tiling,
-    block_of,
-    contiguous_bytes,
-    fed_by_layout,
-    fewest_row_blocks,
-    has_register_tiles,
-    lane_block_of,
-    least_cycles,
-    more_strips,
-    needed_bytes,
-    next_count,
-    part_sizes,
-    paused_parts,
-    piece_of,
-    room_of,
-    row_lanes,
-    set_least_streamed,
-    set_streamed_held,
-    set_tiling,
-    sum_rate,
-    tile_cycles,
-    tile_share,
-    transposing_factor,
-)
-from npusim.cost.tilings.tiling_needs import fill_least, fill_needs, raise_least_read
+from npusim.cost.tilings.tiling import Block, Cut, Layout, Tiling
+from npusim.cost.units import rates as laws
 from npusim.cost.units.arrays.mapper import KnownTiles, block_start_cycles, has_array, known_tile, modes_of
 from npusim.cost.units.levels import assume_all_repeats_served, fill_again, has_levels
-from npusim.cost.units.needs import CANDIDATE_SIZE, CandidateRecord
-from npusim.cost.units.rates import (
-    LOWER,
-    MACHINE_RATES,
-    TOLERANCE,
-    UPPER,
-    PointRates,
-    lower_bound_s,
-    upper_bound_s,
-)
+from npusim.cost.units.rates import LOWER, UPPER, PointRates
+from npusim.cost.units.resources import CANDIDATE_SIZE, CandidateRecord
 
-_MATMUL = int(DpuOperation.MATMUL)
-_WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
-_OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 _MOST_REGISTER_TILES = 4.0
 """Length in register tiles above which blocks are whole register tiles."""
 _SHORTENED = 3.0
@@ -118,8 +79,8 @@ def search_product(task: Task) -> int:
     candidates end: `task.start` where no tiling fits into SRAM, -1 where the table is full.
     """
     arch, op, stop, strips = task.arch, task.op, task.start, 1.0
-    is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
-    levels = 1 if is_matmul else CHANNEL_LEVELS * (1 if is_array else ROW_LEVELS)
+    is_matmul, is_array = op.dpu_operation == MATMUL, has_array(arch)
+    levels = 1 if is_matmul else tiling.CHANNEL_LEVELS * (1 if is_array else tiling.ROW_LEVELS)
     while strips > 0.0:
         for level in range(levels):
             for split in range(3):
@@ -127,13 +88,13 @@ def search_product(task: Task) -> int:
                     cut = Cut(split, mode, level, strips, 1.0, 1.0, False)
                     if _is_promising(task, cut):
                         stop = _search_layout(task, layout_of(task, cut, np.inf), stop)
-        strips = more_strips(arch, op, strips)
+        strips = tiling.more_strips(arch, op, strips)
     strips = 1.0
     while strips > 0.0:
-        for row_level in range(1 if is_matmul or is_array else ROW_LEVELS):
+        for row_level in range(1 if is_matmul or is_array else tiling.ROW_LEVELS):
             for split in range(3):
                 for mode in range(modes_of(arch)):
-                    cut = Cut(split, mode, row_level * CHANNEL_LEVELS, strips, 1.0, 1.0, False)
+                    cut = Cut(split, mode, row_level * tiling.CHANNEL_LEVELS, strips, 1.0, 1.0, False)
                     if _needs_no_parts(task, cut):
                         continue
                     whole = layout_of(task, cut, np.inf)
@@ -141,7 +102,7 @@ def search_product(task: Task) -> int:
                         stop = _search_parts(task, whole, axis > 0, False, stop)
                     if not is_array:
                         stop = _search_parts(task, whole, False, True, stop)
-        strips = more_strips(arch, op, strips)
+        strips = tiling.more_strips(arch, op, strips)
     return stop
 
 
@@ -149,33 +110,34 @@ def search_product(task: Task) -> int:
 def _is_promising(task: Task, cut: Cut) -> bool:
     """Whether the grid alone takes no longer than candidates in all; not if a coarser level has the piece."""
     arch, op, slowest_s = task.arch, task.op, 0.0
-    _, rows, channels = tile_share(arch, op, cut.split)
-    piece = piece_of(arch, op, rows, channels, cut.mode, cut.piece_level, cut.strips)
+    _, rows, channels = tiling.tile_share(arch, op, cut.split)
+    piece = tiling.piece_of(arch, op, rows, channels, cut.mode, cut.piece_level, cut.strips)
     if piece.rows == 0.0 or has_array(arch):
         return bool(piece.rows > 0.0)
     for k in range(task.ranges):
         slowest_s = max(slowest_s, _limit_s(task, k, piece.is_fine))
-    cycles = op.batch * tile_cycles(arch, op, rows, channels, cut.mode, piece)
+    cycles = op.batch * tiling.tile_cycles(arch, op, rows, channels, cut.mode, piece)
     return bool(cycles * task.lower.rates.cycle_s <= slowest_s)
 
 
 @compiled
 def _needs_no_parts(task: Task, cut: Cut) -> bool:
     """Whether the least SRAM (`upper`) holds a whole share as a block, or a coarser level has its pieces."""
-    _, rows, channels = tile_share(task.arch, task.op, cut.split)
-    piece = piece_of(task.arch, task.op, rows, channels, cut.mode, cut.piece_level, cut.strips)
-    block = block_of(task.arch, task.op, rows, channels, piece)
+    _, rows, channels = tiling.tile_share(task.arch, task.op, cut.split)
+    piece = tiling.piece_of(task.arch, task.op, rows, channels, cut.mode, cut.piece_level, cut.strips)
+    block = tiling.block_of(task.arch, task.op, rows, channels, piece)
     return bool(
-        piece.rows == 0.0 or needed_bytes(block, room_of(block, 1.0, 1.0), 1.0) <= task.upper.tile_sram_bytes
+        piece.rows == 0.0
+        or tiling.needed_bytes(block, tiling.room_of(block, 1.0, 1.0), 1.0) <= task.upper.tile_sram_bytes
     )
 
 
 @compiled
 def groups_along(task: Task, split: int, along_rows: bool) -> float:
     """Return the groups of lanes of a share along an axis."""
-    _, rows, channels = tile_share(task.arch, task.op, split)
+    _, rows, channels = tiling.tile_share(task.arch, task.op, split)
     if along_rows:
-        return float(np.ceil(rows / row_lanes(task.arch, task.op)))
+        return float(np.ceil(rows / tiling.row_lanes(task.arch, task.op)))
     return float(np.ceil(channels / task.arch.dpu_channel_lanes))
 
 
@@ -194,19 +156,19 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool
     size of SRAM; of parts that stream both all that are worth it.
     """
     groups, least = groups_along(task, whole.cut.split, along_rows), whole.cycles
-    if has_register_tiles(task.arch, task.op):
-        _, rows, channels = tile_share(task.arch, task.op, whole.cut.split)
-        least, _ = least_cycles(task.arch, task.op, rows, channels, whole.cut.mode)
-    parts = next_count(1.0, groups)
+    if tiling.has_register_tiles(task.arch, task.op):
+        _, rows, channels = tiling.tile_share(task.arch, task.op, whole.cut.split)
+        least, _ = tiling.least_cycles(task.arch, task.op, rows, channels, whole.cut.mode)
+    parts = tiling.next_count(1.0, groups)
     while parts > 0.0 and stop >= 0:
         cut, most_bytes = cut_along(whole.cut, parts, along_rows, is_streamed), np.inf
-        fill_least(task.op, task.candidates[stop], whole, cut, least, 0.0)
+        needs.fill_least(task.op, task.candidates[stop], whole, cut, least, 0.0)
         if _is_slower(task, task.candidates[stop]) or _is_beaten(task, task.candidates[stop], stop):
             return stop
         if is_streamed:
             is_tried = is_worth_streaming(task, whole, cut)
         else:
-            rows, channels = part_sizes(task.arch, task.op, cut)
+            rows, channels = tiling.part_sizes(task.arch, task.op, cut)
             is_tried = part_bytes(task, cut, rows, channels) <= task.lower.tile_sram_bytes
             most_bytes = larger_part_bytes(task, cut) if is_tried else np.inf
             if most_bytes <= task.upper.tile_sram_bytes:
@@ -215,14 +177,14 @@ def _search_parts(task: Task, whole: Layout, along_rows: bool, is_streamed: bool
             layout = layout_of(task, cut, most_bytes)
             if layout.piece.rows > 0.0:
                 stop = _search_layout(task, layout, stop)
-        parts = next_count(parts, groups)
+        parts = tiling.next_count(parts, groups)
     return stop
 
 
 @compiled
 def is_worth_streaming(task: Task, whole: Layout, cut: Cut) -> bool:
     """Whether parts that stream both operands have half to less than all channels of a register tile."""
-    _, channels = part_sizes(task.arch, task.op, cut)
+    _, channels = tiling.part_sizes(task.arch, task.op, cut)
     return bool(cut.column_parts > 1.0 and whole.piece.channels / 2.0 <= channels < whole.piece.channels)
 
 
@@ -230,22 +192,22 @@ def is_worth_streaming(task: Task, whole: Layout, cut: Cut) -> bool:
 def part_bytes(task: Task, cut: Cut, rows: float, channels: float) -> float:
     """Return the least SRAM of a tile for a part of that size that holds an operand, the other in pieces."""
     arch, op = task.arch, task.op
-    piece = piece_of(arch, op, rows, channels, cut.mode, cut.piece_level, cut.strips)
+    piece = tiling.piece_of(arch, op, rows, channels, cut.mode, cut.piece_level, cut.strips)
     if piece.rows == 0.0:
         return np.inf
-    block = block_of(arch, op, rows, channels, piece)
+    block = tiling.block_of(arch, op, rows, channels, piece)
     column_blocks, row_blocks = (block.columns, 1.0) if cut.row_parts > 1.0 else (1.0, block.rows)
-    return needed_bytes(block, room_of(block, column_blocks, 1.0), row_blocks)
+    return tiling.needed_bytes(block, tiling.room_of(block, column_blocks, 1.0), row_blocks)
 
 
 @compiled
 def larger_part_bytes(task: Task, cut: Cut) -> float:
     """Return the same for a part over `_SHORTENED` times as long; infinite where no share is as long."""
     arch, op = task.arch, task.op
-    _, most_rows, most_channels = tile_share(arch, op, cut.split)
-    rows, channels = part_sizes(arch, op, cut)
+    _, most_rows, most_channels = tiling.tile_share(arch, op, cut.split)
+    rows, channels = tiling.part_sizes(arch, op, cut)
     if cut.row_parts > 1.0:
-        rows = _SHORTENED * rows + row_lanes(arch, op)
+        rows = _SHORTENED * rows + tiling.row_lanes(arch, op)
     else:
         channels = _SHORTENED * channels + arch.dpu_channel_lanes
     is_shorter = rows < most_rows if cut.row_parts > 1.0 else channels < most_channels
@@ -259,13 +221,13 @@ def parts_cost(task: Task, cut: Cut, block_rows: float, is_least: bool) -> tuple
     All parts are equal and the last may be smaller; or, where that is quicker, sizes differ by a group of
     lanes at most. With `block_rows` the share is that high; with `is_least` rows are cut at no cost.
     """
-    arch, op = task.arch, task.op
+    arch, op, mode = task.arch, task.op, cut.mode
     is_array, parts, by_rows = has_array(arch), cut.row_parts * cut.column_parts, cut.row_parts > 1.0
-    _, rows, channels = tile_share(arch, op, cut.split)
-    part_rows, part_channels = part_sizes(arch, op, cut)
+    _, rows, channels = tiling.tile_share(arch, op, cut.split)
+    part_rows, part_channels = tiling.part_sizes(arch, op, cut)
     if block_rows > 0.0:
         rows = part_rows = block_rows
-    lanes = row_lanes(arch, op) if by_rows else arch.dpu_channel_lanes
+    lanes = tiling.row_lanes(arch, op) if by_rows else arch.dpu_channel_lanes
     length, size = (rows, part_rows) if by_rows else (channels, part_channels)
     groups, in_part = np.ceil(length / lanes), np.ceil(size / lanes)
     larger = groups - parts * (in_part - 1.0)
@@ -286,13 +248,15 @@ def parts_cost(task: Task, cut: Cut, block_rows: float, is_least: bool) -> tuple
             some_rows, some_channels = (some, part_channels) if by_rows else (part_rows, some)
             if is_array:
                 some_cycles, some_bytes = known_tile(arch, op, some_rows / passes, some_channels, task.known)
-                cycles += many * passes * some_cycles * transposing_factor(arch, op)
+                cycles += many * passes * some_cycles * tiling.transposing_factor(arch, op)
                 array_bytes += many * passes * some_bytes
             elif is_least:
-                cycles += many * least_cycles(arch, op, some_rows, some_channels, cut.mode)[1]
+                cycles += many * tiling.least_cycles(arch, op, some_rows, some_channels, mode)[1]
             else:
-                piece = piece_of(arch, op, some_rows, some_channels, cut.mode, cut.piece_level, cut.strips)
-                cycles += many * tile_cycles(arch, op, some_rows, some_channels, cut.mode, piece)
+                piece = tiling.piece_of(
+                    arch, op, some_rows, some_channels, cut.mode, cut.piece_level, cut.strips
+                )
+                cycles += many * tiling.tile_cycles(arch, op, some_rows, some_channels, cut.mode, piece)
         least = min(least, cycles)
     return least, array_bytes
 
@@ -301,30 +265,32 @@ def parts_cost(task: Task, cut: Cut, block_rows: float, is_least: bool) -> tuple
 def layout_of(task: Task, cut: Cut, most_bytes: float) -> Layout:
     """Return a layout of a share in a cut; its piece has no rows where a coarser level has the same."""
     arch, op = task.arch, task.op
-    used, rows, channels = tile_share(arch, op, cut.split)
-    part_rows, part_channels = part_sizes(arch, op, cut)
-    piece = piece_of(arch, op, part_rows, part_channels, cut.mode, cut.piece_level, cut.strips)
-    cycles = array_bytes = 0.0
+    used, rows, channels = tiling.tile_share(arch, op, cut.split)
+    part_rows, part_channels = tiling.part_sizes(arch, op, cut)
+    piece = tiling.piece_of(arch, op, part_rows, part_channels, cut.mode, cut.piece_level, cut.strips)
+    cycles = least_cycles = array_bytes = 0.0
     if piece.rows > 0.0:
         cycles, array_bytes = parts_cost(task, cut, 0.0, False)
+        has_lanes = tiling.has_register_tiles(arch, op)
+        least_cycles = parts_cost(task, cut, 0.0, True)[0] if has_lanes else cycles
     return Layout(
         cut,
         used,
         most_bytes,
         piece,
         cycles,
-        parts_cost(task, cut, 0.0, True)[0] if piece.rows > 0.0 and has_register_tiles(arch, op) else cycles,
-        block_of(arch, op, part_rows, part_channels, piece),
-        op.a_dram_bytes * rows / (op.out_w if op.dpu_operation == _MATMUL else op.out_h),
+        least_cycles,
+        tiling.block_of(arch, op, part_rows, part_channels, piece),
+        op.a_dram_bytes * rows / (op.out_w if op.dpu_operation == MATMUL else op.out_h),
         op.b_dram_bytes * channels / op.out_c,
-        fed_by_layout(op, piece, op.batch * used * array_bytes),
+        tiling.fed_by_layout(op, piece, op.batch * used * array_bytes),
     )
 
 
 @compiled
 def is_of_one_point(arch: ArchRecord, rate_bounds: Floats) -> bool:
     """Whether all points have the same rates, so that a search may compare latencies."""
-    for r in range(MACHINE_RATES):
+    for r in range(laws.MACHINE_RATES):
         if rate_bounds[r, LOWER] != rate_bounds[r, UPPER]:
             return False
     return not has_levels(arch)
@@ -335,7 +301,7 @@ def _is_beaten(task: Task, new: CandidateRecord, stop: int) -> bool:
     """Whether an exact search has a candidate that is as fast as one with these needs and precedes it."""
     if not task.is_exact or stop == task.start:
         return False
-    new_s = lower_bound_s(new, task.lower, task.lower.tile_sram_bytes)
+    new_s = laws.lower_bound_s(new, task.lower, task.lower.tile_sram_bytes)
     for c in range(task.start, stop):
         if task.keys[c, 0] <= new_s and not precedes(new, task.candidates[c]):
             return True
@@ -345,8 +311,8 @@ def _is_beaten(task: Task, new: CandidateRecord, stop: int) -> bool:
 @compiled
 def _add_exact(task: Task, new: CandidateRecord, stop: int) -> int:
     """Add a candidate to those of an exact search; drop those that it beats, or that are too slow."""
-    candidates, keys, limit_s = task.candidates, task.keys, task.limits[_LIMIT, 0] * (1.0 + TOLERANCE)
-    new_s, kept = lower_bound_s(new, task.lower, task.lower.tile_sram_bytes), task.start
+    candidates, keys, limit_s = task.candidates, task.keys, task.limits[_LIMIT, 0] * (1.0 + laws.TOLERANCE)
+    new_s, kept = laws.lower_bound_s(new, task.lower, task.lower.tile_sram_bytes), task.start
     for c in range(task.start, stop):
         if keys[c, 0] <= limit_s and (keys[c, 0] < new_s or precedes(candidates[c], new)):
             if kept != c:
@@ -359,19 +325,21 @@ def _add_exact(task: Task, new: CandidateRecord, stop: int) -> int:
 @compiled
 def _limit_s(task: Task, k: int, is_fine: bool) -> float:
     """Return the latency in a range of SRAM sizes from which on a candidate is too slow."""
-    limit_s = task.limits[_LIMIT, k] * (1.0 + TOLERANCE)
+    limit_s = task.limits[_LIMIT, k] * (1.0 + laws.TOLERANCE)
     return float(min(limit_s, task.limits[_COARSE_LIMIT, k]) if is_fine else limit_s)
 
 
 @compiled
 def _is_slower(task: Task, new: CandidateRecord) -> bool:
     """Whether a candidate is too slow at each point; with small pieces, as slow as one with larger ones."""
-    limits, least_s = task.limits, lower_bound_s(new, task.lower, np.inf)
+    limits, least_s = task.limits, laws.lower_bound_s(new, task.lower, np.inf)
     for k in range(task.ranges):
         limit_s = _limit_s(task, k, new.fine > 0.0)
         first, last = limits[_EDGE, k], limits[_EDGE, k + 1]
         is_possible = least_s <= limit_s and new.needed_bytes <= last and new.most_bytes > first
-        if is_possible and (new.streamed_bytes <= 0.0 or lower_bound_s(new, task.lower, last) <= limit_s):
+        if is_possible and (
+            new.streamed_bytes <= 0.0 or laws.lower_bound_s(new, task.lower, last) <= limit_s
+        ):
             return False
     return True
 
@@ -401,12 +369,12 @@ def _search_layout(task: Task, layout: Layout, stop: int) -> int:
         return -1
     arch, op, block, chunks = task.arch, task.op, layout.block, 1.0
     if layout.cut.is_streamed:
-        chunks = next_count(1.0, block.chunks)
-    has_lanes = has_register_tiles(arch, op) and layout.cut.row_parts == 1.0
+        chunks = tiling.next_count(1.0, block.chunks)
+    has_lanes = tiling.has_register_tiles(arch, op) and layout.cut.row_parts == 1.0
     has_lanes = has_lanes and (layout.cut.is_streamed or layout.cut.column_parts == 1.0)
     while chunks > 0.0:
-        row_bytes = contiguous_bytes(op, layout.piece, chunks)
-        finest = lane_block_of(arch, op, layout) if has_lanes else block
+        row_bytes = tiling.contiguous_bytes(op, layout.piece, chunks)
+        finest = tiling.lane_block_of(arch, op, layout) if has_lanes else block
         if is_hopeless_in_chunks(task, layout, finest, chunks, row_bytes, stop):
             return stop
         stop = _try_blocks(task, layout, block, chunks, row_bytes, stop)
@@ -414,7 +382,7 @@ def _search_layout(task: Task, layout: Layout, stop: int) -> int:
             stop = _try_blocks(task, layout, finest, chunks, row_bytes, stop)
         if stop < 0:
             return stop
-        chunks = 0.0 if paused_parts(layout.cut) > 1.0 else next_count(chunks, block.chunks)
+        chunks = 0.0 if tiling.paused_parts(layout.cut) > 1.0 else tiling.next_count(chunks, block.chunks)
     return stop
 
 
@@ -426,11 +394,8 @@ def is_hopeless_in_chunks(
     least = task.candidates[stop]
     cycles = layout.cycles if finest.piece_rows == layout.piece.rows else layout.least_cycles
     cycles += _spill_cycles(task, layout, finest, chunks)
-    fill_least(task.op, least, layout, layout.cut, cycles, row_bytes)
-    if chunks > 1.0:
-        most = layout.block.chunks
-        raise_least_read(task.op, least, layout, finest, most, task.lower.tile_sram_bytes)
-    set_prologue_epilogue(task.arch, task.op, least, layout, layout.block.chunks)
+    needs.fill_least(task.op, least, layout, layout.cut, cycles, row_bytes)
+    needs.set_prologue_epilogue(task.arch, task.op, least, layout, layout.block.chunks)
     return _is_slower(task, least) or _is_beaten(task, least, stop)
 
 
@@ -443,14 +408,12 @@ def is_hopeless(task: Task, layout: Layout, block: Block, chunks: float, row_byt
     arch, op, least = task.arch, task.op, task.candidates[stop]
     cycles = layout.cycles if block.piece_rows == layout.piece.rows else layout.least_cycles
     cycles += _spill_cycles(task, layout, block, chunks)
-    fill_least(op, least, layout, layout.cut, cycles, row_bytes)
-    set_prologue_epilogue(arch, op, least, layout, chunks)
-    if chunks > 1.0:
-        raise_least_read(op, least, layout, block, chunks, task.lower.tile_sram_bytes)
-    elif layout.cut.column_parts > 1.0:  # each part fills its weights before the second piece
-        tiling = Tiling(_WEIGHTS_HELD, block.strips, 1.0, layout.cut.column_parts, 1.0)
-        set_fills(arch, op, least, layout, tiling)
-    set_least_streamed(least, layout, chunks)
+    needs.fill_least(op, least, layout, layout.cut, cycles, row_bytes)
+    needs.set_prologue_epilogue(arch, op, least, layout, chunks)
+    if chunks == 1.0 and layout.cut.column_parts > 1.0:  # each part fills its weights before the second piece
+        loops = Tiling(WEIGHTS_HELD, block.strips, 1.0, layout.cut.column_parts, 1.0)
+        needs.set_fills(arch, op, least, layout, loops)
+    tiling.set_least_streamed(least, layout, chunks)
     return _is_slower(task, least) or _is_dominated(task, stop)
 
 
@@ -459,9 +422,9 @@ def _spill_cycles(task: Task, layout: Layout, block: Block, chunks: float) -> fl
     """Return the cycles in which partial sums are written and read again, once for each further chunk."""
     columns = block.columns
     if layout.cut.column_parts > 1.0:
-        columns = tile_share(task.arch, task.op, layout.cut.split)[2] / layout.piece.channels
+        columns = tiling.tile_share(task.arch, task.op, layout.cut.split)[2] / layout.piece.channels
     sum_bytes = block.strips * block.rows * columns * block.sum_bytes
-    return float((chunks - 1.0) * 2.0 * sum_bytes / sum_rate(task.arch))
+    return float((chunks - 1.0) * 2.0 * sum_bytes / tiling.sum_rate(task.arch))
 
 
 @compiled
@@ -474,78 +437,72 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
     if is_hopeless(task, layout, block, chunks, row_bytes, stop):
         return stop
     fewest_short = np.ceil(block.rows / np.floor(_MOST_REGISTER_TILES * layout.piece.rows / block.piece_rows))
-    held = _ACTIVATIONS_HELD if cut.row_parts > 1.0 else _WEIGHTS_HELD
-    first = _OUTPUTS_HELD if chunks > 1.0 else held
-    last = first if chunks > 1.0 or cut.column_parts > 1.0 else _ACTIVATIONS_HELD
+    held = ACTIVATIONS_HELD if cut.row_parts > 1.0 else WEIGHTS_HELD
+    first = OUTPUTS_HELD if chunks > 1.0 else held
+    last = first if chunks > 1.0 or cut.column_parts > 1.0 else ACTIVATIONS_HELD
     while columns > 0.0:
         if task.is_exact and stop > task.start:
             fewest = candidates[stop]  # starts of so many blocks at least
             starts = parts * (block.strips * columns * chunks - 1.0) * start_cycles
             cycles = bound_cycles + spill + starts
-            fill_least(op, fewest, layout, cut, cycles, row_bytes)
-            set_prologue_epilogue(arch, op, fewest, layout, chunks)
+            needs.fill_least(op, fewest, layout, cut, cycles, row_bytes)
+            needs.set_prologue_epilogue(arch, op, fewest, layout, chunks)
             if _is_beaten(task, fewest, stop):
                 break
-        room = room_of(block, columns, chunks)
-        row_blocks, before = fewest_row_blocks(block, room, task.lower.tile_sram_bytes), np.inf
-        is_left = True
-        while is_left and row_blocks > 0.0 and (cut.row_parts == 1.0 or row_blocks == 1.0):
-            needed = needed_bytes(block, room, row_blocks)
+        room = tiling.room_of(block, columns, chunks)
+        row_blocks, before = tiling.fewest_row_blocks(block, room, task.lower.tile_sram_bytes), np.inf
+        while row_blocks > 0.0 and (cut.row_parts == 1.0 or row_blocks == 1.0):
+            needed = tiling.needed_bytes(block, room, row_blocks)
             if needed < before:
                 before = needed
                 is_useful = _is_useful(layout, block, row_blocks, columns, chunks, needed)
                 for order in range(first, last + 1 if is_useful else first):
                     all_rows, all_columns = cut.row_parts * row_blocks, cut.column_parts * columns
-                    tiling = Tiling(order, block.strips, all_rows, all_columns, chunks)
-                    stop, is_slow = add_tiling(task, layout, block, tiling, needed, row_bytes, stop)
+                    loops = Tiling(order, block.strips, all_rows, all_columns, chunks)
+                    stop = add_tiling(task, layout, block, loops, needed, row_bytes, stop)
                     if stop < 0:
                         return -1
-                    if is_slow and task.is_exact and chunks > 1.0:
-                        is_left = False  # more blocks of rows fetch and start no less
             # Of blocks in lanes another number may fill register tiles better.
             is_whole = block.piece_rows == layout.piece.rows
             is_short = np.ceil(block.rows / row_blocks) * block.piece_rows <= layout.piece.rows
             if before <= task.upper.tile_sram_bytes and (is_whole or is_short):
                 break
-            row_blocks = next_count(row_blocks, block.rows)
+            row_blocks = tiling.next_count(row_blocks, block.rows)
             if not is_whole and row_blocks > 0.0:  # longer ones are of no use, see `_is_useful`
                 row_blocks = max(row_blocks, fewest_short)
-        columns = 0.0 if cut.column_parts > 1.0 else next_count(columns, block.columns)
+        columns = 0.0 if cut.column_parts > 1.0 else tiling.next_count(columns, block.columns)
     return stop
 
 
 @compiled
 def add_tiling(
-    task: Task, layout: Layout, block: Block, tiling: Tiling, needed: float, row_bytes: float, stop: int
-) -> tuple[int, bool]:
-    """Add the candidate of a tiling of `needed` bytes unless it is too slow.
-
-    Return where candidates end, -1 where the table is full, and whether even its lower bound is too slow.
-    """
-    arch, op, new, chunks = task.arch, task.op, task.candidates[stop], tiling.chunks
+    task: Task, layout: Layout, block: Block, loops: Tiling, needed: float, row_bytes: float, stop: int
+) -> int:
+    """Add the candidate of a tiling of `needed` bytes unless it is too slow; return as `add_candidate`."""
+    arch, op, new, chunks = task.arch, task.op, task.candidates[stop], loops.chunks
     is_whole = block.piece_rows == layout.piece.rows
-    blocks = block.strips * tiling.row_blocks * tiling.column_blocks * chunks
+    blocks = block.strips * loops.row_blocks * loops.column_blocks * chunks
     beside_work = (blocks - layout.cut.row_parts * layout.cut.column_parts) * block_start_cycles(arch)
     beside_work += _spill_cycles(task, layout, block, chunks)
     cycles = beside_work + (layout.cycles if is_whole else layout.least_cycles)
     new.fine = 1.0 if layout.piece.is_fine else 0.0
     new.needed_bytes, new.most_bytes = needed, layout.most_bytes
-    fill_needs(op, new, tiling, cycles, row_bytes)
-    set_prologue_epilogue(arch, op, new, layout, chunks)
+    needs.fill_needs(op, new, loops, cycles, row_bytes)
+    needs.set_prologue_epilogue(arch, op, new, layout, chunks)
     if chunks == 1.0:
-        set_fills(arch, op, new, layout, tiling)
-    set_streamed_held(op, new, layout, tiling)
+        needs.set_fills(arch, op, new, layout, loops)
+    tiling.set_streamed_held(op, new, layout, loops)
     if _is_slower(task, new):
-        return stop, True
-    set_tiling(arch, op, new, layout, block, tiling)
+        return stop
+    tiling.set_tiling(arch, op, new, layout, block, loops)
     if not is_whole:
         if _is_dominated(task, stop) or _is_beaten(task, new, stop):
-            return stop, False
-        cycles = beside_work + _blocks_cycles(task, layout, block, tiling.row_blocks)
+            return stop
+        cycles = beside_work + _blocks_cycles(task, layout, block, loops.row_blocks)
         new.grid_cycles = op.batch * cycles
         if _is_slower(task, new):
-            return stop, False
-    return _with_new(task, new, stop), False
+            return stop
+    return _with_new(task, new, stop)
 
 
 @compiled
@@ -558,7 +515,7 @@ def _is_useful(
         return True
     if not register_tile < size <= _MOST_REGISTER_TILES * register_tile:
         return False
-    fewest = fewest_row_blocks(layout.block, room_of(layout.block, columns, chunks), needed)
+    fewest = tiling.fewest_row_blocks(layout.block, tiling.room_of(layout.block, columns, chunks), needed)
     return fewest == 0.0 or fewest > row_blocks
 
 
@@ -566,7 +523,7 @@ def _is_useful(
 def _blocks_cycles(task: Task, layout: Layout, block: Block, row_blocks: float) -> float:
     """Return the cycles of the grid for blocks whose rows may end in a register tile, without starts."""
     arch, op = task.arch, task.op
-    _, rows, _ = tile_share(arch, op, layout.cut.split)
+    _, rows, _ = tiling.tile_share(arch, op, layout.cut.split)
     block_rows = np.ceil(block.rows / row_blocks) * block.piece_rows
     cycles, _ = parts_cost(task, layout.cut, rows - (row_blocks - 1.0) * block_rows, False)
     if row_blocks > 1.0:
@@ -585,7 +542,7 @@ def _with_new(task: Task, new: CandidateRecord, stop: int) -> int:
     for k in range(task.ranges):
         last = limits[_EDGE, k + 1]
         if new.most_bytes > last:
-            upper_s = upper_bound_s(new, task.upper, limits[_EDGE, k])
+            upper_s = laws.upper_bound_s(new, task.upper, limits[_EDGE, k])
             limits[_LIMIT, k] = min(limits[_LIMIT, k], upper_s)
             if new.fine == 0.0:
                 limits[_COARSE_LIMIT, k] = min(limits[_COARSE_LIMIT, k], upper_s)

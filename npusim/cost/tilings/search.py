@@ -24,45 +24,21 @@ import numpy as np
 
 from npusim.compiling.kernels import compiled, compiled_making_arrays
 from npusim.compiling.records import Floats, Ints
-from npusim.cost.lowering.tables import DpuOperation, OpRecord, Order, Split, Unit
+from npusim.cost.lowering import tables
+from npusim.cost.lowering.tables import DPU, DSP, HOST, MATMUL, OUTPUTS_HELD, ROWS, VIEW, OpRecord
 from npusim.cost.machine.architecture import ArchRecord, Archs
+from npusim.cost.tilings import tiling
 from npusim.cost.tilings.candidates import KEYS, add_candidate, end_or_full, sort_candidates
 from npusim.cost.tilings.products import SRAM_RANGES, Task, is_of_one_point, search_product, start_limits
-from npusim.cost.tilings.tiling import (
-    TRIANGLE_ONCE,
-    live_bytes,
-    live_tile_bytes,
-    sum_rate,
-    tile_share,
-    transposing_factor,
-)
-from npusim.cost.units.arrays.mapper import (
-    KnownTiles,
-    array_tile,
-    block_start_cycles,
-    has_array,
-    modes_of,
-    no_known_tiles,
-)
-from npusim.cost.units.grid import (
-    depthwise_cycles,
-    eltwise_cycles,
-    matmul_mode_cycles,
-    maxpool_cycles,
-    mode_shape,
-    tile_workload,
-)
+from npusim.cost.tilings.tiling import tile_share
+from npusim.cost.units import grid
+from npusim.cost.units.arrays import mapper
+from npusim.cost.units.arrays.mapper import KnownTiles, has_array, modes_of
+from npusim.cost.units.grid import mode_shape
 from npusim.cost.units.levels import fill_again, has_levels
-from npusim.cost.units.needs import CANDIDATE_DTYPE, CANDIDATE_SIZE
 from npusim.cost.units.rates import LOWER, UPPER, point_rates
-from npusim.cost.units.resources import fed_bytes
+from npusim.cost.units.resources import CANDIDATE_DTYPE, CANDIDATE_SIZE, fed_bytes
 
-_VIEW, _DPU, _DSP, _HOST = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.HOST))
-_MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
-_DEPTHWISE, _MAXPOOL = int(DpuOperation.DEPTHWISE), int(DpuOperation.MAXPOOL)
-_ELTWISE = int(DpuOperation.ELTWISE)
-_ROWS = int(Split.ROWS)
-_OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 _INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 4096, 8
 """Places of a new table; most candidates of an operator after a search for one point."""
 _MATMUL_MS, _CONVOLUTION_MS, _CHANNEL_MS, _OTHER_MS = 3.0, 20.0, 0.003, 0.2
@@ -90,13 +66,13 @@ class GroupSearch(NamedTuple):
 @compiled
 def fits(op: OpRecord, row_starts: Ints, row: int) -> bool:
     """Whether an operator has a candidate, or needs none."""
-    return bool(op.unit == _VIEW or op.unit == _HOST or row_starts[row] < row_starts[row + 1])
+    return bool(op.unit == VIEW or op.unit == HOST or row_starts[row] < row_starts[row + 1])
 
 
 def plain_ms(ops: Any, arrays: Any) -> float:
     """Return the estimated time of a search on array devices as plain Python (ms)."""
-    on_grid, operation = ops["unit"] == _DPU, ops["dpu_operation"]
-    matmuls, convolutions = on_grid & (operation == _MATMUL), on_grid & (operation == _CONVOLUTION)
+    on_grid, operation = ops["unit"] == DPU, ops["dpu_operation"]
+    matmuls, convolutions = on_grid & (operation == MATMUL), on_grid & (operation == tables.CONVOLUTION)
     channels = float(np.sum((ops["in_c"] + ops["out_c"])[matmuls | convolutions]))
     search_ms = _MATMUL_MS * np.count_nonzero(matmuls) + _CONVOLUTION_MS * np.count_nonzero(convolutions)
     search_ms += _CHANNEL_MS * channels + _OTHER_MS * len(ops)
@@ -106,18 +82,18 @@ def plain_ms(ops: Any, arrays: Any) -> float:
 @compiled
 def grid_stream_cycles(arch: ArchRecord, op: OpRecord) -> float:
     """Return the cycles of a tile for channelwise work split by rows: depthwise, pooling, elementwise."""
-    if op.dpu_operation == _ELTWISE:
+    if op.dpu_operation == tables.ELTWISE:
         pixels = np.ceil(op.out_w * op.out_h / arch.tiles)
-        return float(eltwise_cycles(arch, tile_workload(op, pixels, 1.0, op.out_c, False)))
-    work = tile_workload(op, op.out_w, np.ceil(op.out_h / arch.tiles), op.out_c, False)
-    if op.dpu_operation == _DEPTHWISE and has_array(arch):
-        return array_tile(arch, op, work.out_h, op.out_c)[0]
-    if op.dpu_operation == _MAXPOOL:
+        return float(grid.eltwise_cycles(arch, grid.tile_workload(op, pixels, 1.0, op.out_c, False)))
+    work = grid.tile_workload(op, op.out_w, np.ceil(op.out_h / arch.tiles), op.out_c, False)
+    if op.dpu_operation == tables.DEPTHWISE and has_array(arch):
+        return mapper.array_tile(arch, op, work.out_h, op.out_c)[0]
+    if op.dpu_operation == tables.MAXPOOL:
         best = np.inf
         for mode in range(3):
-            best = min(best, maxpool_cycles(arch, work, mode))
+            best = min(best, grid.maxpool_cycles(arch, work, mode))
         return float(best)
-    return float(depthwise_cycles(arch, work))
+    return float(grid.depthwise_cycles(arch, work))
 
 
 @compiled
@@ -127,12 +103,12 @@ def search_stream(task: Task) -> int:
     Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic,
     or a band, and overlap with nothing. The rates add the time of DSPs. Return as `search_product`.
     """
-    arch, op, on_grid = task.arch, task.op, task.op.unit == _DPU
+    arch, op, on_grid = task.arch, task.op, task.op.unit == DPU
     read = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes
     pieces = max(arch.stream_pieces, op.bands)
     first, last = read / pieces, op.c_dram_bytes / pieces
     new = task.candidates[task.start]
-    new.held_bytes = new.needed_bytes = live_tile_bytes(arch, op)
+    new.held_bytes = new.needed_bytes = tiling.live_tile_bytes(arch, op)
     if first + last > 0.0:  # a stream needs some SRAM
         new.needed_bytes = np.nextafter(new.held_bytes, np.inf)
     if new.needed_bytes > task.lower.tile_sram_bytes:
@@ -141,14 +117,14 @@ def search_stream(task: Task) -> int:
     new.read_bytes, new.read_gaps, new.written_bytes = read, 0.0, op.c_dram_bytes
     # Bytes that neither come from DRAM nor go there are copied within SRAM.
     copied_bytes = max(0.0, op.copy_bytes - max(read, op.c_dram_bytes))
-    new.copied_bytes = 0.0 if on_grid or op.unit == _DSP else copied_bytes
+    new.copied_bytes = 0.0 if on_grid or op.unit == DSP else copied_bytes
     new.prologue_bytes, new.epilogue_bytes = 0.0 if op.a_prefetch else first, last
     new.streamed_bytes, new.known_bytes, new.fine = read / arch.tiles, 0.0, 0.0
     new.page_walks = 1.0 if new.prologue_bytes > arch.dma_page_bytes else 0.0
     new.restarts, new.buffers, new.parts, new.most_bytes = 0.0, 2.0, 0.0, np.inf
     new.fed_bytes = fed_bytes(arch, op, 0) if on_grid else 0.0
-    new.sram_peak_bytes = live_bytes(arch, op) + 2.0 * (first + last)
-    new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
+    new.sram_peak_bytes = tiling.live_bytes(arch, op) + 2.0 * (first + last)
+    new.split, new.order, new.mode, new.tiles = ROWS, 0.0, 0.0, arch.tiles
     new.row_pieces, new.strips = arch.stream_pieces, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = arch.stream_pieces, 1.0, 1.0
     new.piece_level = 0.0
@@ -167,7 +143,7 @@ def search_triangle(task: Task) -> int:
         for split in range(3):
             most, _, channels = tile_share(arch, task.op, split)
             # Tiles that share the triangle add up their partial sums, so fewer tiles may be faster.
-            used = 1.0 if split == _ROWS else most
+            used = 1.0 if split == ROWS else most
             while used <= most:
                 stop = fetch_once(task, stop, split, mode, used, channels)
                 used += 1.0
@@ -187,7 +163,7 @@ def fetch_once(task: Task, stop: int, split: int, mode: int, used: float, channe
     sums = op.out_w * channels * arch.dpu_sum_bytes
     out_bytes = 0.0 if op.c_resident else 2.0 * pixels * channels * op.c_item
     working = b_bytes + sums + block_bytes + out_bytes
-    needed = live_tile_bytes(arch, op) + working
+    needed = tiling.live_tile_bytes(arch, op) + working
     if needed > task.lower.tile_sram_bytes:
         return stop
     first = 0.5 * block_bytes if op.a_triangle_bytes > 0.0 and not op.a_prefetch else 0.0
@@ -195,22 +171,22 @@ def fetch_once(task: Task, stop: int, split: int, mode: int, used: float, channe
         first += pixels * channels * op.b_item
     blocks = np.ceil(op.out_w / pixels)
     new = task.candidates[stop]
-    new.grid_cycles = _triangle_cycles(arch, op, pixels, channels, mode, used if split == _ROWS else 1.0)
+    new.grid_cycles = _triangle_cycles(arch, op, pixels, channels, mode, used if split == ROWS else 1.0)
     new.read_bytes = op.a_triangle_bytes + op.b_dram_bytes + op.extra_dram_bytes
     new.read_gaps, new.written_bytes = 0.0, op.c_dram_bytes
-    new.copied_bytes = (used - 1.0) * sums if split == _ROWS else 0.0
+    new.copied_bytes = (used - 1.0) * sums if split == ROWS else 0.0
     new.prologue_bytes, new.epilogue_bytes = first, 0.5 * out_bytes
     new.streamed_bytes = op.a_triangle_bytes / used
-    new.held_bytes = live_tile_bytes(arch, op) + b_bytes + sums
+    new.held_bytes = tiling.live_tile_bytes(arch, op) + b_bytes + sums
     new.needed_bytes, new.known_bytes, new.fine = needed, 0.0, 0.0
     new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
     new.restarts, new.buffers, new.parts, new.most_bytes = 0.0, 2.0, 0.0, np.inf
     new.fed_bytes = fed_bytes(arch, op, mode)
-    new.sram_peak_bytes = used * working + live_bytes(arch, op)
-    new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
+    new.sram_peak_bytes = used * working + tiling.live_bytes(arch, op)
+    new.split, new.order, new.mode, new.tiles = split, OUTPUTS_HELD, mode, used
     new.row_pieces, new.strips = blocks, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = blocks, 1.0, blocks
-    new.piece_level = TRIANGLE_ONCE
+    new.piece_level = tiling.TRIANGLE_ONCE
     if has_levels(arch):
         fill_again(arch, op, new, task.candidates.view(np.float64), stop * CANDIDATE_SIZE)
     least, greatest = task.upper.tile_sram_bytes, task.lower.tile_sram_bytes
@@ -228,13 +204,13 @@ def _triangle_cycles(
     share = np.ceil(blocks / sharing) / blocks  # tiles get the blocks in turn
     rows = np.ceil(op.out_w * share)
     if has_array(arch):
-        cycles = array_tile(arch, op, rows, channels)[0]
+        cycles = mapper.array_tile(arch, op, rows, channels)[0]
     else:
-        cycles = matmul_mode_cycles(arch, tile_workload(op, rows, 1.0, channels, False), mode)
+        cycles = grid.matmul_mode_cycles(arch, grid.tile_workload(op, rows, 1.0, channels, False), mode)
     # Each block adds to the sums of its columns' rows: read and written once per block.
-    update = 0.5 * row_blocks * op.out_w * share * channels * 2.0 * arch.dpu_sum_bytes / sum_rate(arch)
-    starts = (np.ceil(row_blocks * row_blocks * share) - 1.0) * block_start_cycles(arch)
-    return float(op.batch * (cycles * transposing_factor(arch, op) + update + starts))
+    update = 0.5 * row_blocks * op.out_w * share * channels * 2.0 * arch.dpu_sum_bytes / tiling.sum_rate(arch)
+    starts = (np.ceil(row_blocks * row_blocks * share) - 1.0) * mapper.block_start_cycles(arch)
+    return float(op.batch * (cycles * tiling.transposing_factor(arch, op) + update + starts))
 
 
 @compiled
@@ -253,7 +229,7 @@ def search_operator(
     is_exact = is_of_one_point(arch, rate_bounds)
     ranges = start_limits(upper.tile_sram_bytes, lower.tile_sram_bytes, limits)
     task = Task(arch, op, lower, upper, candidates, start, is_exact, keys, known, ranges, limits)
-    if op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION):
+    if op.unit == DPU and (op.dpu_operation == MATMUL or op.dpu_operation == tables.CONVOLUTION):
         return search_triangle(task) if op.triangle else search_product(task)
     return search_stream(task)
 
@@ -276,9 +252,9 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) 
     -------
     candidates : array of CANDIDATE_DTYPE
     """
-    places, known = _INITIAL_CANDIDATES, no_known_tiles(archs.arrays[0])
-    for d in range(archs.arrays.shape[1]):
-        if is_of_one_point(archs.arrays[0, d], rate_bounds[d]):
+    places, known = _INITIAL_CANDIDATES, mapper.no_known_tiles(archs.arrays)
+    for d in range(archs.arrays.shape[0]):
+        if is_of_one_point(archs.arrays[d], rate_bounds[d]):
             places = _MOST_OF_ONE_POINT * (rows.shape[0] + 1)
     candidates, limits = np.zeros(places, CANDIDATE_DTYPE), np.empty((3, SRAM_RANGES + 1))
     keys = np.empty((places, KEYS))
@@ -286,9 +262,9 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) 
     for r in range(rows.shape[0]):
         op = rows[r]
         row_starts[r] = index
-        if op.unit == _VIEW or op.unit == _HOST:
+        if op.unit == VIEW or op.unit == HOST:
             continue
-        arch, own_rates = archs.arrays[0, op.device], rate_bounds[op.device]
+        arch, own_rates = archs.arrays[op.device], rate_bounds[op.device]
         stop = search_operator(arch, op, own_rates, candidates, index, keys, known, limits)
         while stop < 0:  # the table was too short
             longer = np.zeros(2 * candidates.shape[0], CANDIDATE_DTYPE)

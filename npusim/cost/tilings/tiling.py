@@ -57,20 +57,12 @@ from typing import NamedTuple
 import numpy as np
 
 from npusim.compiling.kernels import compiled
-from npusim.cost.lowering.tables import DpuOperation, OpRecord, Order, Split
+from npusim.cost.lowering.tables import ACTIVATIONS_HELD, COLUMNS, MATMUL, ROWS, WEIGHTS_HELD, OpRecord
 from npusim.cost.machine.architecture import ArchRecord
 from npusim.cost.machine.spatial_array import BATCH, OUTPUT_CHANNELS, OUTPUT_HEIGHT
+from npusim.cost.units import grid, resources
 from npusim.cost.units.arrays.mapper import has_array, lanes_along
-from npusim.cost.units.grid import (
-    conv_cycles,
-    full_register_tile_cycles,
-    matmul_mode_cycles,
-    mode_shape,
-    startup_cycles,
-    tile_workload,
-)
-from npusim.cost.units.needs import CandidateRecord, halo_factor
-from npusim.cost.units.resources import grid_written_bytes, register_tile_fed_bytes
+from npusim.cost.units.resources import CandidateRecord, halo_factor
 
 
 class Block(NamedTuple):
@@ -193,9 +185,6 @@ def fewest_row_blocks(block: Block, room: Room, sram_tile_bytes: float) -> float
     return float(row_blocks)
 
 
-_MATMUL = int(DpuOperation.MATMUL)
-_ROWS, _COLUMNS = int(Split.ROWS), int(Split.COLUMNS)
-_WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
 ROW_LEVELS, CHANNEL_LEVELS = 3, 2
 PARTS_OF_CHANNELS, PARTS_OF_ROWS = 1.0, 2.0
 """Axis of the parts of a share, in `CandidateRecord.parts`; 0 for none."""
@@ -225,14 +214,14 @@ class TilePart(NamedTuple):
 def more_strips(arch: ArchRecord, op: OpRecord, strips: float) -> float:
     """Return the next number of strips to try, twice as many down to a group of pixels each; 0 for none."""
     groups = np.ceil(op.out_w / arch.dpu_pixel_lanes_w)
-    is_last = op.dpu_operation == _MATMUL or has_array(arch) or np.ceil(groups / strips) <= 1.0
+    is_last = op.dpu_operation == MATMUL or has_array(arch) or np.ceil(groups / strips) <= 1.0
     return 0.0 if is_last else 2.0 * strips
 
 
 @compiled
 def _array_piece(arch: ArchRecord, op: OpRecord, rows: float, channels: float, level: int) -> TilePart:
     """Return the piece of an array, which has no register tiles: the parallel lanes of its PEs, or a line."""
-    is_matmul = op.dpu_operation == _MATMUL
+    is_matmul = op.dpu_operation == MATMUL
     tall = lanes_along(arch, BATCH if is_matmul else OUTPUT_HEIGHT, rows)
     if level > 0:
         tall = 0.0 if tall == 1.0 else 1.0
@@ -260,11 +249,11 @@ def piece_of(
     row_level, channel_level = level // CHANNEL_LEVELS, level % CHANNEL_LEVELS
     if has_array(arch):
         return _array_piece(arch, op, rows, channels, channel_level)
-    across, down, groups = mode_shape(arch, mode)
+    across, down, groups = grid.mode_shape(arch, mode)
     register_tile_w, register_tile_h = across * arch.dpu_pixel_lanes_w, down * arch.dpu_pixel_lanes_h
     pixels, register_tile_c = register_tile_w * register_tile_h, groups * arch.dpu_channel_lanes
     piece_c, width = min(channels, register_tile_c), op.out_w
-    if op.dpu_operation == _MATMUL:
+    if op.dpu_operation == MATMUL:
         return TilePart(min(rows, pixels), 1.0, 1.0, piece_c, rows, channels, pixels, register_tile_c, False)
     if strips > 1.0:
         lanes = arch.dpu_pixel_lanes_w
@@ -304,16 +293,16 @@ def tile_cycles(
     arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int, piece: TilePart
 ) -> float:
     """Return the cycles of the MAC grid for a tile's share of one product or image, in one MPE mode."""
-    if op.dpu_operation == _MATMUL:
-        work = tile_workload(op, rows, 1.0, channels, True)
-        return matmul_mode_cycles(arch, work, mode) * transposing_factor(arch, op)
-    work = tile_workload(op, piece.width, piece.grid_rows, piece.grid_channels, True)
-    cycles = conv_cycles(arch, work, mode)
+    if op.dpu_operation == MATMUL:
+        work = grid.tile_workload(op, rows, 1.0, channels, True)
+        return grid.matmul_mode_cycles(arch, work, mode) * transposing_factor(arch, op)
+    work = grid.tile_workload(op, piece.width, piece.grid_rows, piece.grid_channels, True)
+    cycles = grid.conv_cycles(arch, work, mode)
     if not piece.is_fine:
         return cycles
     # Pieces follow each other without a pause: the start-up counts once.
     pieces = piece.strips * np.ceil(rows / piece.grid_rows) * np.ceil(channels / piece.grid_channels)
-    startup = startup_cycles(arch, 1.0)
+    startup = grid.startup_cycles(arch, 1.0)
     return float(startup + pieces * (cycles - startup))
 
 
@@ -325,10 +314,12 @@ def least_cycles(
 
     The first has full register tiles, the second register tiles with all pixels.
     """
-    across, down, groups = mode_shape(arch, mode)
+    across, down, groups = grid.mode_shape(arch, mode)
     row_register_tiles = rows / (across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h)
-    register_tile, row = full_register_tile_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
-    start = startup_cycles(arch, 1.0)
+    register_tile, row = grid.full_register_tile_cycles(
+        arch, grid.tile_workload(op, rows, 1.0, channels, True), mode
+    )
+    start = grid.startup_cycles(arch, 1.0)
     in_row, factor = channels / (groups * arch.dpu_channel_lanes), transposing_factor(arch, op)
     least = start + row_register_tiles * in_row * register_tile
     return float(least * factor), float((start + row_register_tiles * row) * factor)
@@ -376,7 +367,7 @@ class Layout(NamedTuple):
 @compiled
 def row_lanes(arch: ArchRecord, op: OpRecord) -> float:
     """Return the output rows that are never divided: pixel lanes of a product, a row of an image."""
-    return float(arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if op.dpu_operation == _MATMUL else 1.0)
+    return float(arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if op.dpu_operation == MATMUL else 1.0)
 
 
 @compiled
@@ -387,11 +378,11 @@ def tile_share(arch: ArchRecord, op: OpRecord, split: int) -> tuple[float, float
     channel lanes.
     """
     lanes = row_lanes(arch, op)
-    length = op.out_w if op.dpu_operation == _MATMUL else op.out_h
-    if split == _ROWS:
+    length = op.out_w if op.dpu_operation == MATMUL else op.out_h
+    if split == ROWS:
         share = np.ceil(np.ceil(length / lanes) / arch.tiles) * lanes
         return min(arch.tiles, np.ceil(length / share)), min(share, length), op.out_c
-    if split == _COLUMNS:
+    if split == COLUMNS:
         share = np.ceil(np.ceil(op.out_c / arch.dpu_channel_lanes) / arch.tiles) * arch.dpu_channel_lanes
         return min(arch.tiles, np.ceil(op.out_c / share)), length, min(share, op.out_c)
     return 1.0, length, op.out_c
@@ -420,7 +411,7 @@ def part_size(length: float, lanes: float, parts: float) -> float:
 def block_of(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece: TilePart) -> Block:
     """Return the share of a tile, or a part of it, in pieces."""
     taps = op.kernel_w * op.kernel_h
-    if op.dpu_operation == _MATMUL:
+    if op.dpu_operation == MATMUL:
         a_bytes = piece.rows * op.in_c * op.a_item * op.a_pack
         halo = 0.0
         pixels = piece.rows
@@ -449,7 +440,7 @@ def block_of(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece
 @compiled
 def has_register_tiles(arch: ArchRecord, op: OpRecord) -> bool:
     """Whether a row is a matrix product on a grid that works in register tiles."""
-    return bool(op.dpu_operation == _MATMUL and not has_array(arch))
+    return bool(op.dpu_operation == MATMUL and not has_array(arch))
 
 
 @compiled
@@ -457,9 +448,8 @@ def lane_block_of(arch: ArchRecord, op: OpRecord, layout: Layout) -> Block:
     """Return a tile's share of a product, or a part, with rows in groups of lanes, not register tiles."""
     rows, channels = part_sizes(arch, op, layout.cut)
     piece, lanes = layout.piece, min(rows, row_lanes(arch, op))
-    area = (piece.register_tile_pixels, piece.register_tile_channels)
-    grid = (piece.grid_rows, piece.grid_channels)
-    line = TilePart(lanes, piece.width, piece.strips, piece.channels, *grid, *area, piece.is_fine)
+    area = (piece.grid_rows, piece.grid_channels, piece.register_tile_pixels, piece.register_tile_channels)
+    line = TilePart(lanes, piece.width, piece.strips, piece.channels, *area, piece.is_fine)
     return block_of(arch, op, rows, channels, line)
 
 
@@ -478,10 +468,10 @@ def set_streamed_held(op: OpRecord, new: CandidateRecord, layout: Layout, tiling
     block, columns = layout.block, tiling.column_blocks
     in_part = columns / layout.cut.column_parts
     new.streamed_bytes, new.held_bytes = 0.0, block.live_bytes
-    if tiling.order != _ACTIVATIONS_HELD:
+    if tiling.order != ACTIVATIONS_HELD:
         halo = halo_factor(op, tiling.row_blocks, block.strips)
         new.streamed_bytes += layout.a_dram_bytes * halo * columns
-    if tiling.order == _WEIGHTS_HELD:
+    if tiling.order == WEIGHTS_HELD:
         new.held_bytes += np.ceil(block.columns / in_part) * block.b_bytes * _copies(in_part)
     else:
         new.streamed_bytes += layout.b_dram_bytes * (block.strips * tiling.row_blocks)
@@ -512,8 +502,8 @@ def sum_rate(arch: ArchRecord) -> float:
 def fed_by_layout(op: OpRecord, piece: TilePart, array_bytes: float) -> float:
     """Return what the MACs read in SRAM (bytes): an array, or register tiles where `array_bytes` is 0."""
     if array_bytes == 0.0:
-        return register_tile_fed_bytes(op, piece.register_tile_pixels, piece.register_tile_channels)
-    return array_bytes - grid_written_bytes(op)
+        return resources.register_tile_fed_bytes(op, piece.register_tile_pixels, piece.register_tile_channels)
+    return array_bytes - resources.grid_written_bytes(op)
 
 
 @compiled

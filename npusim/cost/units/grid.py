@@ -32,7 +32,7 @@ import numpy as np
 from npusim.compiling.kernels import compiled
 from npusim.compiling.records import Bytes, Elements, Number, Share
 from npusim.cost.lowering.tables import OpRecord
-from npusim.cost.machine.architecture import ArchRecord
+from npusim.cost.machine.architecture import MODES, ArchRecord
 
 
 class DpuWorkload(NamedTuple):
@@ -366,9 +366,6 @@ def skipped_shares(arch: ArchRecord, side: int, work: DpuWorkload) -> SkippedSha
     return SkippedShares(share, act_feed, weight_feed, arch.dpu_sparse_drain_exposed)
 
 
-_MODES = 3
-
-
 @compiled
 def effective_taps(arch: ArchRecord, work: DpuWorkload) -> float:
     """Return the kernel taps that the grid works through.
@@ -386,14 +383,10 @@ def effective_taps(arch: ArchRecord, work: DpuWorkload) -> float:
 
 @compiled
 def _conv_areas(
-    arch: ArchRecord,
-    work: DpuWorkload,
-    across: float,
-    down: float,
-    reduction: ReductionCycles,
-    channels: Channels,
+    arch: ArchRecord, work: DpuWorkload, mode: int, reduction: ReductionCycles, channels: Channels
 ) -> float:
     """Return the cycles of all register tiles over ``out_w`` x ``out_h`` output pixels, without start-up."""
+    across, down, _ = mode_shape(arch, mode)
     full_w, full_h = across * arch.dpu_pixel_lanes_w, down * arch.dpu_pixel_lanes_h
     columns, rows = np.floor(work.out_w / full_w), np.floor(work.out_h / full_h)
     rest_w, rest_h = work.out_w - columns * full_w, work.out_h - rows * full_h
@@ -410,35 +403,12 @@ def _conv_areas(
 
 
 @compiled
-def conv_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
-    """Return the cycles of one convolution on one tile in one MPE mode; at most those of dense operands.
-
-    Start-up + sum over register tiles of max(compute, write-back) + write-back of the last.
-    """
-    across, down, channel_groups = mode_shape(arch, mode)
-    taps = effective_taps(arch, work)
-    channels = channel_blocks(arch, work, channel_groups)
-    best = np.inf
-    for side in range(SIDES):
-        if worth_trying(side, work):
-            skipped = skipped_shares(arch, side, work)
-            reduction = reduction_cycles(arch, across * down, taps, work, skipped)
-            best = min(best, _conv_areas(arch, work, across, down, reduction, channels))
-    return startup_cycles(arch, work.write_tiles) + best
-
-
-@compiled
 def _matmul_areas(
-    arch: ArchRecord,
-    work: DpuWorkload,
-    across: float,
-    down: float,
-    reduction: ReductionCycles,
-    channels: Channels,
+    arch: ArchRecord, work: DpuWorkload, mode: int, reduction: ReductionCycles, channels: Channels
 ) -> float:
     """Return the cycles of all register tiles over a product's rows, folded to pixel groups; no start-up."""
-    lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
-    slots = across * down
+    across, down, _ = mode_shape(arch, mode)
+    lanes, slots = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h, across * down
     full = np.floor(work.out_w / (slots * lanes))
     rest_pixels = work.out_w - full * slots * lanes
     rest = np.ceil(rest_pixels / lanes)
@@ -455,29 +425,46 @@ def _matmul_areas(
 
 
 @compiled
+def _cycles_in_mode(arch: ArchRecord, work: DpuWorkload, mode: int, taps: float, is_product: bool) -> float:
+    """Return start-up + sum over register tiles of max(compute, write-back) + write-back of the last.
+
+    The compiler takes the fastest choice of bitmaps. The first mode alone skips zeros of a product: the
+    sparse grid of the cost model shows no gain of the other modes.
+    """
+    across, down, channel_groups = mode_shape(arch, mode)
+    channels, best = channel_blocks(arch, work, channel_groups), np.inf
+    for side in range(1 if is_product and mode > 0 else SIDES):
+        if worth_trying(side, work):
+            skipped = skipped_shares(arch, side, work)
+            reduction = reduction_cycles(arch, across * down, taps, work, skipped)
+            if is_product:
+                best = min(best, _matmul_areas(arch, work, mode, reduction, channels))
+            else:
+                best = min(best, _conv_areas(arch, work, mode, reduction, channels))
+    return startup_cycles(arch, work.write_tiles) + best
+
+
+@compiled
+def conv_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
+    """Return the cycles of one convolution on one tile in one MPE mode; at most those of dense operands."""
+    return _cycles_in_mode(arch, work, mode, effective_taps(arch, work), False)
+
+
+@compiled
 def matmul_mode_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
     """Return the cycles of a matrix product on one tile in one MPE mode.
 
     The rows fold to full groups of pixels; a product with a layout one pixel wide is a convolution with
-    ``out_w = 1`` and costs about four times as much. The first mode alone skips zeros: the sparse grid of the
-    cost model shows no gain of the other modes.
+    ``out_w = 1`` and costs about four times as much.
     """
-    across, down, channel_groups = mode_shape(arch, mode)
-    channels = channel_blocks(arch, work, channel_groups)
-    best = np.inf
-    for side in range(SIDES if mode == 0 else 1):
-        if worth_trying(side, work):
-            skipped = skipped_shares(arch, side, work)
-            reduction = reduction_cycles(arch, across * down, 1.0, work, skipped)
-            best = min(best, _matmul_areas(arch, work, across, down, reduction, channels))
-    return startup_cycles(arch, work.write_tiles) + best
+    return _cycles_in_mode(arch, work, mode, 1.0, True)
 
 
 @compiled
 def matmul_cycles(arch: ArchRecord, work: DpuWorkload) -> float:
     """Return the cycles of a matrix product in its best MPE mode."""
     best = np.inf
-    for mode in range(_MODES):
+    for mode in range(MODES):
         best = min(best, matmul_mode_cycles(arch, work, mode))
     return best
 

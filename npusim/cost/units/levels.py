@@ -35,22 +35,12 @@ import numpy as np
 from npusim.arch.array import OPERANDS
 from npusim.compiling.kernels import compiled
 from npusim.compiling.records import Bytes, Floats, Number, Share, Vector, dtype_of
-from npusim.cost.lowering.tables import DpuOperation, OpRecord, Order, ResultRecord, Unit
+from npusim.cost.lowering import tables
+from npusim.cost.lowering.tables import ACTIVATIONS_HELD, MATMUL, OUTPUTS_HELD, WEIGHTS_HELD, OpRecord
 from npusim.cost.machine.architecture import BIT_OF
-from npusim.cost.units.needs import CANDIDATE_SIZE, CandidateRecord, halo_factor
+from npusim.cost.units import resources
 from npusim.cost.units.rates import BESIDE, LEVEL_SOURCE, LEVEL_WAIT, READ, READ_WAIT, WRITE
-from npusim.cost.units.resources import (
-    LEVEL_READ_BYTES,
-    LEVEL_WRITTEN_BYTES,
-    LEVELS,
-    READ_BYTES,
-    WRITTEN_BYTES,
-)
-
-_DPU, _DSP, _DMA = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA))
-_MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
-_WEIGHTS_HELD, _ACTIVATIONS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD)
-_OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
+from npusim.cost.units.resources import LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS, CandidateRecord
 
 WEIGHTS, INPUTS, OUTPUTS = (BIT_OF[name] for name in OPERANDS)
 
@@ -122,7 +112,9 @@ def _room(arch: Any, op: OpRecord, level: int) -> tuple[float, float]:
 @compiled
 def _is_tiled(op: OpRecord) -> bool:
     """Return whether an operator is a product or convolution, whose tiling may read bytes again."""
-    return bool(op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION))
+    return bool(
+        op.unit == tables.DPU and (op.dpu_operation == MATMUL or op.dpu_operation == tables.CONVOLUTION)
+    )
 
 
 class Repeats(NamedTuple):
@@ -139,7 +131,7 @@ class Repeats(NamedTuple):
 @compiled
 def _products(op: OpRecord) -> float:
     """Return how many products of a batch follow each other, each with operands of its own."""
-    return float(op.batch if op.dpu_operation == _MATMUL else 1.0)
+    return float(op.batch if op.dpu_operation == MATMUL else 1.0)
 
 
 @compiled
@@ -149,9 +141,9 @@ def repeats_of_weights(op: OpRecord, new: CandidateRecord) -> Repeats:
     A segment, whose weights stay, reads them once.
     """
     rows = new.strips * new.row_blocks
-    if new.order == _WEIGHTS_HELD or rows <= 1.0 or op.b_resident:
+    if new.order == WEIGHTS_HELD or rows <= 1.0 or op.b_resident:
         return Repeats(0.0, 0.0, 0.0)
-    blocks = 2.0 if new.order == _OUTPUTS_HELD else 1.0  # of rows, which activations of both pass
+    blocks = 2.0 if new.order == OUTPUTS_HELD else 1.0  # of rows, which activations of both pass
     beside = (blocks * op.a_dram_bytes + op.c_dram_bytes + op.extra_dram_bytes) / rows
     return Repeats(op.b_dram_bytes * (rows - 1.0), op.b_dram_bytes / _products(op), beside / _products(op))
 
@@ -163,10 +155,10 @@ def repeats_of_activations(op: OpRecord, new: CandidateRecord) -> Repeats:
     Where both operands stream, the blocks of columns of one block of rows follow each other: so what lies
     between is a block of rows.
     """
-    columns, halo = new.column_blocks, halo_factor(op, new.row_blocks, new.strips)
-    if new.order == _ACTIVATIONS_HELD or columns <= 1.0:
+    columns, halo = new.column_blocks, resources.halo_factor(op, new.row_blocks, new.strips)
+    if new.order == ACTIVATIONS_HELD or columns <= 1.0:
         return Repeats(0.0, 0.0, 0.0)
-    blocks = new.strips * new.row_blocks if new.order == _OUTPUTS_HELD else 1.0
+    blocks = new.strips * new.row_blocks if new.order == OUTPUTS_HELD else 1.0
     beside = op.b_dram_bytes / columns + (op.c_dram_bytes + op.extra_dram_bytes) / (columns * blocks)
     moved, panel = op.a_dram_bytes * halo * (columns - 1.0), op.a_dram_bytes * halo / blocks
     return Repeats(moved, panel / _products(op), beside / _products(op))
@@ -175,12 +167,12 @@ def repeats_of_activations(op: OpRecord, new: CandidateRecord) -> Repeats:
 @compiled
 def _repeats_of_borders(op: OpRecord, new: CandidateRecord) -> Repeats:
     """Return the reads of input rows and columns at borders that the neighbouring block or strip has read."""
-    halo = halo_factor(op, new.row_blocks, new.strips)
+    halo = resources.halo_factor(op, new.row_blocks, new.strips)
     if halo <= 1.0:
         return Repeats(0.0, 0.0, 0.0)
     rows = new.strips * new.row_blocks
     blocks = new.strips if new.strips > 1.0 else rows
-    beside = 0.0 if new.order == _WEIGHTS_HELD else op.b_dram_bytes * rows / blocks
+    beside = 0.0 if new.order == WEIGHTS_HELD else op.b_dram_bytes * rows / blocks
     beside += (op.c_dram_bytes + op.extra_dram_bytes) / blocks
     moved, panel = op.a_dram_bytes * (halo - 1.0), op.a_dram_bytes * halo / blocks
     return Repeats(moved, panel / _products(op), beside / _products(op))
@@ -215,7 +207,7 @@ def fill_again(arch: Any, op: OpRecord, new: CandidateRecord, numbers: Floats, f
             has_inputs = _passes(arch.level_operands[k], INPUTS)
             has_weights = _passes(arch.level_operands[k], WEIGHTS)
             if op.triangle:  # both uses of a block, which all operands may part
-                moved = numbers[first + READ_BYTES] - (footprint - op.c_dram_bytes)
+                moved = numbers[first + resources.READ_BYTES] - (footprint - op.c_dram_bytes)
                 held = share_held(room, 1.0, footprint, is_cache) if has_inputs and has_weights else 0.0
                 again = max(0.0, moved) * held
             elif _is_tiled(op):
@@ -294,20 +286,22 @@ def serve_rows(arrays: Any, rows: Any, candidates: Any, row_starts: Any, served:
     """
     numbers = candidates.view(np.float64)
     for r in range(rows.shape[0]):
-        is_served = rows[r].unit in (_DPU, _DSP, _DMA) and has_levels(arrays[rows[r].device])
+        is_served = rows[r].unit in (tables.DPU, tables.DSP, tables.DMA) and has_levels(
+            arrays[rows[r].device]
+        )
         if is_served:
             fill_served(arrays[rows[r].device], rows[r], served[r])
         for c in range(row_starts[r], row_starts[r + 1] if is_served else row_starts[r]):
-            offset = c * CANDIDATE_SIZE
-            read_bytes, read_from_levels, written_to_levels = numbers[offset + READ_BYTES], 0.0, 0.0
+            offset = c * resources.CANDIDATE_SIZE
+            read_bytes, read_from_levels, written_to_levels = numbers[offset + resources.READ_BYTES], 0.0, 0.0
             fill_again(arrays[rows[r].device], rows[r], candidates[c], numbers, offset)
             for k in range(LEVELS):
                 numbers[offset + LEVEL_READ_BYTES + k] += min(served[r].first_bytes[k], read_bytes)
                 numbers[offset + LEVEL_WRITTEN_BYTES + k] = served[r].written_bytes[k]
                 read_from_levels += numbers[offset + LEVEL_READ_BYTES + k]
                 written_to_levels += served[r].written_bytes[k]
-            numbers[offset + READ_BYTES] -= read_from_levels
-            numbers[offset + WRITTEN_BYTES] -= written_to_levels
+            numbers[offset + resources.READ_BYTES] -= read_from_levels
+            numbers[offset + resources.WRITTEN_BYTES] -= written_to_levels
 
 
 @compiled
@@ -342,21 +336,21 @@ def add_candidate_demands(
 
     `candidate` is a place in the table of candidates, whose numbers are `numbers`.
     """
-    first = int(candidate) * CANDIDATE_SIZE
+    first = int(candidate) * resources.CANDIDATE_SIZE
     for r in range(LEVEL_READ_BYTES):
         demands[r] += repeats * numbers[first + r]
     for k in range(LEVELS):
         source = int(rates[LEVEL_SOURCE + k, point])
-        read_at = READ_BYTES if source == LEVELS else LEVEL_READ_BYTES + source
-        written_at = WRITTEN_BYTES if source == LEVELS else LEVEL_WRITTEN_BYTES + source
+        read_at = resources.READ_BYTES if source == LEVELS else LEVEL_READ_BYTES + source
+        written_at = resources.WRITTEN_BYTES if source == LEVELS else LEVEL_WRITTEN_BYTES + source
         demands[read_at] += repeats * numbers[first + LEVEL_READ_BYTES + k]
         demands[written_at] += repeats * numbers[first + LEVEL_WRITTEN_BYTES + k]
 
 
 @compiled
-def fill_through(numbers: Floats, first: int, rates: Floats, point: int, result: ResultRecord) -> None:
+def fill_through(numbers: Floats, first: int, rates: Floats, point: int, result: tables.ResultRecord) -> None:
     """Write the bytes of a candidate that pass through each memory level; arguments as of `sourced_bytes`."""
-    through = numbers[first + READ_BYTES] + numbers[first + WRITTEN_BYTES]
+    through = numbers[first + resources.READ_BYTES] + numbers[first + resources.WRITTEN_BYTES]
     for inward in range(LEVELS):
         k = LEVELS - 1 - inward
         through += numbers[first + LEVEL_READ_BYTES + k] + numbers[first + LEVEL_WRITTEN_BYTES + k]
@@ -367,7 +361,7 @@ def fill_through(numbers: Floats, first: int, rates: Floats, point: int, result:
 
 @compiled
 def sets_pace(
-    arch: Any, result: ResultRecord, numbers: Floats, first: int, rates: Floats, point: int
+    arch: Any, result: tables.ResultRecord, numbers: Floats, first: int, rates: Floats, point: int
 ) -> bool:
     """Return whether a memory level sets the pace of a candidate's transfers, not DRAM or the DMA engines.
 
@@ -377,8 +371,8 @@ def sets_pace(
     for k in range(LEVELS):
         if result.through_bytes[k] > 0.0:
             level_s = max(level_s, result.through_bytes[k] / arch.level_bytes_per_s[k])
-    dram_s = numbers[first + READ_BYTES] * rates[READ, point]
-    dram_s += numbers[first + WRITTEN_BYTES] * rates[WRITE, point]
+    dram_s = numbers[first + resources.READ_BYTES] * rates[READ, point]
+    dram_s += numbers[first + resources.WRITTEN_BYTES] * rates[WRITE, point]
     transfer_s = dram_s + rates[BESIDE, point]
     return bool(level_s > dram_s * (1.0 + _ROUNDING) and level_s >= transfer_s * (1.0 - _ROUNDING))
 

@@ -29,24 +29,15 @@ import numpy as np
 from npusim.compiling.kernels import compiled, compiled_making_arrays
 from npusim.compiling.records import Floats, Ints
 from npusim.cost.machine.architecture import ArchRecord
-from npusim.cost.units.needs import CANDIDATE_SIZE, CandidateRecord, refills
-from npusim.cost.units.resources import (
-    BODY,
-    COPIED_BYTES,
-    GRID_CYCLES,
-    LEVEL_READ_BYTES,
-    LEVEL_WRITTEN_BYTES,
-    LEVELS,
-    READ_BYTES,
-    READ_GAPS,
-    WRITTEN_BYTES,
-)
+from npusim.cost.units import resources
+from npusim.cost.units.resources import BODY, LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS, CandidateRecord
 
 DDR2CMX, CMX2DDR, CMX2CMX, DDR2DDR = range(4)
 """Directions of a DMA transfer."""
 BLOCK = 128
 """Columns of a block, whose rates stay in the nearest cache."""
-CYCLE, READ, WRITE, GAP, COPY = GRID_CYCLES, READ_BYTES, WRITTEN_BYTES, READ_GAPS, COPIED_BYTES
+CYCLE, READ, WRITE = resources.GRID_CYCLES, resources.READ_BYTES, resources.WRITTEN_BYTES
+GAP, COPY = resources.READ_GAPS, resources.COPIED_BYTES
 """Rows of resources."""
 QUICK_COPY, PAGE_WALK, READ_WAIT, WRITE_WAIT, BUFFER, TILE_SRAM, SRAM, LEVEL_WAIT = range(BODY, BODY + 8)
 """Copied byte while engine buffers are free; address translation of a first piece beyond a page; wait for the
@@ -208,17 +199,6 @@ def fill_rates(arch: ArchRecord, rates: Floats, device: int, point: int) -> None
 
 
 @compiled
-def are_alike(rates: Floats, others: Floats, points: int) -> bool:
-    """Whether two tables have the same machine rates at the first points."""
-    for d in range(rates.shape[0]):
-        for r in range(MACHINE_RATES):
-            for p in range(points):
-                if rates[d, r, p] != others[d, r, p]:
-                    return False
-    return True
-
-
-@compiled
 def widen_rate_bounds(rates: Floats, points: int, rate_bounds: Floats) -> None:
     """Widen the bounds of each rate, two columns of a table, to include some points."""
     for r in range(MACHINE_RATES):
@@ -365,11 +345,8 @@ def dma_time_s(candidate: CandidateRecord, rates: Floats, point: int) -> float:
 @compiled
 def prologue_epilogue_s(candidate: CandidateRecord, rates: Floats, point: int) -> float:
     """Return the time of the first piece in and the last piece out of a candidate (s)."""
-    in_s, out_s = (
-        candidate.prologue_bytes * rates[READ, point],
-        candidate.epilogue_bytes * rates[WRITE, point],
-    )
-    return float(in_s + out_s)
+    in_s = candidate.prologue_bytes * rates[READ, point]
+    return float(in_s + candidate.epilogue_bytes * rates[WRITE, point])
 
 
 @compiled
@@ -472,24 +449,15 @@ def fill_latencies(
             has_waited = waits
         if candidate.copied_bytes > 0.0 or was_beside or from_levels:
             was_beside = candidate.copied_bytes > 0.0 or from_levels
-            fill_beside(numbers, c * CANDIDATE_SIZE, from_levels, rates, 0, points)
-        amounts = _amounts(candidate)
-        if is_served and not from_levels:
-            amounts = _amounts_without_levels(candidate, numbers, c * CANDIDATE_SIZE)
-        _fill_row(amounts, flat_rates, points, latencies, row)
+            fill_beside(numbers, c * resources.CANDIDATE_SIZE, from_levels, rates, 0, points)
+        read, written = candidate.read_bytes, candidate.written_bytes
+        for k in range(LEVELS if is_served and not from_levels else 0):  # DRAM supplies all bytes
+            read += numbers[c * resources.CANDIDATE_SIZE + LEVEL_READ_BYTES + k]
+            written += numbers[c * resources.CANDIDATE_SIZE + LEVEL_WRITTEN_BYTES + k]
+        _fill_row(_amounts(candidate, read, written), flat_rates, points, latencies, row)
         for p in range(points):
             best_s[p] = min(best_s[p], latencies[row + p])
         row += points
-
-
-@compiled
-def _amounts_without_levels(candidate: CandidateRecord, numbers: Floats, first: int) -> Amounts:
-    """Return the needs of a candidate that take time, without copies, where DRAM supplies all bytes."""
-    read, written = candidate.read_bytes, candidate.written_bytes
-    for k in range(LEVELS):
-        read += numbers[first + LEVEL_READ_BYTES + k]
-        written += numbers[first + LEVEL_WRITTEN_BYTES + k]
-    return _amounts_moving(candidate, read, written)
 
 
 @compiled
@@ -500,7 +468,7 @@ def _fill_refill_waits(
     needed, streamed, held = candidate.needed_bytes, candidate.streamed_bytes, candidate.held_bytes
     most = candidate.most_bytes
     if least == greatest:
-        count = refills(candidate, greatest)
+        count = resources.refills(candidate, greatest)
         for p in range(points):
             rates[_AT_REFILL_WAIT + p] = count * rates[_AT_READ_WAIT + p]
         return
@@ -513,7 +481,7 @@ def _fill_refill_waits(
 
 
 @compiled
-def _amounts_moving(candidate: CandidateRecord, read_bytes: float, written_bytes: float) -> Amounts:
+def _amounts(candidate: CandidateRecord, read_bytes: float, written_bytes: float) -> Amounts:
     """Return the needs of a candidate that take time, without copies, with so many bytes from and to DRAM."""
     return Amounts(
         candidate.grid_cycles,
@@ -525,12 +493,6 @@ def _amounts_moving(candidate: CandidateRecord, read_bytes: float, written_bytes
         candidate.page_walks,
         candidate.restarts,
     )
-
-
-@compiled
-def _amounts(candidate: CandidateRecord) -> Amounts:
-    """Return the needs of a candidate that take time, without copies."""
-    return _amounts_moving(candidate, candidate.read_bytes, candidate.written_bytes)
 
 
 @compiled
@@ -548,8 +510,9 @@ def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, beside_s: float, re
 def lower_bound_s(candidate: CandidateRecord, lower: PointRates, sram_tile_bytes: float) -> float:
     """Return the latency of a candidate at least rates and most SRAM (s), without DSPs and common waits."""
     copying_s = copies_s(candidate.copied_bytes, lower)
-    wait_s = refills(candidate, sram_tile_bytes) * lower.read_wait_s
-    return _latency_s(_amounts(candidate), lower.rates, 0.0, copying_s, wait_s)
+    wait_s = resources.refills(candidate, sram_tile_bytes) * lower.read_wait_s
+    amounts = _amounts(candidate, candidate.read_bytes, candidate.written_bytes)
+    return _latency_s(amounts, lower.rates, 0.0, copying_s, wait_s)
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Resources of an array device: demands of work on each, the bytes moved, and the energy.
+"""Resources of an array device: needs of mapping candidates, demands, the bytes moved, and the energy.
 
 `RESOURCES` has one row per resource. A mapping candidate needs the first ones (`BODY`: its columns of the
 same names, in this order); the operator alone decides about the others. Vectors of demands have a column for
@@ -14,14 +14,15 @@ cause. Idle power of each device counts from one inference to the next, in addit
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
 from npusim.arch.array import OUTER_LEVELS
 from npusim.compiling.kernels import compiled
-from npusim.compiling.records import Floats
-from npusim.cost.lowering.tables import DpuOperation, OpRecord, Unit
+from npusim.compiling.records import Bytes, Floats, Number, dtype_of
+from npusim.cost.lowering import tables
+from npusim.cost.lowering.tables import CONVOLUTION, DPU, DSP, MATMUL, OpRecord, TilingRecord
 from npusim.cost.machine.architecture import MAC_FORMATS, ArchRecord
 from npusim.cost.units.grid import mac_format, mode_shape
 
@@ -106,17 +107,11 @@ DRAM_OF, SRAM_READS_OF, SRAM_WRITES_OF = (
 """Bytes that a unit of each resource moves, shape (COUNT,)."""
 
 
-_MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
-_DEPTHWISE, _MAXPOOL = int(DpuOperation.DEPTHWISE), int(DpuOperation.MAXPOOL)
-_AVGPOOL = int(DpuOperation.AVGPOOL)
-_DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
-
-
 @compiled
 def fed_bytes(arch: ArchRecord, op: OpRecord, mode: int) -> float:
     """Return the bytes that the MAC grid reads from SRAM: operands once per register tile that uses them."""
     across, down, channel_groups = mode_shape(arch, mode)
-    if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
+    if op.dpu_operation == MATMUL or op.dpu_operation == CONVOLUTION:
         pixels = across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
         return register_tile_fed_bytes(op, pixels, channel_groups * arch.dpu_channel_lanes)
     return float(op.elements * op.a_item)
@@ -150,15 +145,15 @@ def _grid_macs(arch: ArchRecord, op: OpRecord) -> float:
     Skipped products cost nothing. Other work costs its factor for each operation: an ideal cycle is as many
     operations as there are multipliers, for every operator (VPUNN, `DPU_Power_IdealCycles`).
     """
-    if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
+    if op.dpu_operation == MATMUL or op.dpu_operation == CONVOLUTION:
         performed = op.macs * min(op.a_density, op.b_density)
         return float(performed * op.mac_energy * arch.energy_convolution)
     factor = arch.energy_eltwise
-    if op.dpu_operation == _DEPTHWISE:
+    if op.dpu_operation == tables.DEPTHWISE:
         factor = arch.energy_depthwise
-    elif op.dpu_operation == _MAXPOOL:
+    elif op.dpu_operation == tables.MAXPOOL:
         factor = arch.energy_maxpool
-    elif op.dpu_operation == _AVGPOOL:
+    elif op.dpu_operation == tables.AVGPOOL:
         factor = arch.energy_avgpool
     return float(max(op.macs, op.elements) * op.mac_energy * factor)
 
@@ -174,10 +169,10 @@ def dsp_lane_cycles(arch: ArchRecord, op: OpRecord, dsp_s: float) -> float:
 @compiled
 def add_operator_demand(arch: ArchRecord, op: OpRecord, demands: Floats, row: int) -> None:
     """Add to a row of `demands` what an operator needs under any mapping, without the time of DSPs."""
-    if op.unit == _DPU:
+    if op.unit == DPU:
         demands[row, MACS + mac_format(op.a_item)] += op.repeats * _grid_macs(arch, op)
         demands[row, GRID_WRITTEN_BYTES] += op.repeats * grid_written_bytes(op)
-    elif op.unit == _DSP:
+    elif op.unit == DSP:
         demands[row, DSP_READ_BYTES] += op.repeats * op.elements * op.a_item
         demands[row, DSP_WRITTEN_BYTES] += op.repeats * op.elements * op.c_item
 
@@ -238,3 +233,71 @@ def dynamic_j(
         sram += demands[row, LEVEL_WRITTEN_BYTES + k] * unit_j[state, _LEVEL_WRITE + k]
     dsp = demands[row, LANE_CYCLES] * unit_j[state, _LANE]
     return mac, sram, dram_bytes * unit_j[state, _DRAM], dsp
+
+
+class NeedsRecord:
+    """Needs of a mapping: a column for each resource of a candidate, in their order."""
+
+    if TYPE_CHECKING:  # the columns of the table of resources
+
+        def __getattr__(self, name: str) -> float: ...
+        def __setattr__(self, name: str, value: float) -> None: ...
+
+
+NeedsRecord.__annotations__ = {
+    resource.name: Annotated[float, resource.unit, resource.meaning] for resource in RESOURCES[:BODY]
+}
+
+
+class CandidateRecord(TilingRecord, NeedsRecord):
+    """A mapping of one operator: its needs of resources, its tiling, and further needs.
+
+    `npusim.cost.units.levels.serve_rows` deducts the bytes of memory levels after the search.
+    """
+
+    prologue_bytes: Bytes
+    """The first piece in, which overlaps with no work."""
+    known_bytes: Bytes
+    """Part of the prologue that exists before the inference begins (`npusim.cost.network.prefetch`)."""
+    epilogue_bytes: Bytes
+    """The last piece out, which overlaps with no work."""
+    streamed_bytes: Bytes
+    """Streamed through SRAM of a tile (`refills`)."""
+    held_bytes: Bytes
+    """SRAM of a tile for live tensors and stationary operands."""
+    needed_bytes: Bytes
+    """Least SRAM of a tile."""
+    most_bytes: Bytes
+    """SRAM of a tile from which on half as many parts fit and so many are not tried; else infinite."""
+    page_walks: Number
+    """First pieces that wait for address translation."""
+    restarts: Number
+    """Blocks of a single-buffered operand after the first: work and transfers pause before each."""
+    sram_peak_bytes: Bytes
+    """Largest working set of all tiles with live tensors."""
+    fine: Number
+    """1 where pieces are smaller than a register tile: chosen only where strictly faster."""
+
+
+CANDIDATE_DTYPE = dtype_of(CandidateRecord)
+CANDIDATE_SIZE = CANDIDATE_DTYPE.itemsize // 8
+"""Numbers of a candidate; as numbers, its first ones are a vector over resources."""
+
+
+@compiled
+def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
+    """Return how often the streamed operand fills its free SRAM."""
+    if candidate.streamed_bytes <= 0.0:
+        return 0.0
+    return float(candidate.streamed_bytes / (sram_tile_bytes - candidate.held_bytes))
+
+
+@compiled
+def halo_factor(op: OpRecord, row_blocks: float, strips: float) -> float:
+    """Return the fetched over the existing input pixels, for one pass over the activations."""
+    if op.dpu_operation == MATMUL:
+        return 1.0
+    # Neighbouring blocks and strips both fetch the input rows and columns that their windows share.
+    shared_rows = min(op.in_h, max(0.0, op.kernel_h - op.stride_h)) / op.in_h
+    shared_columns = min(op.in_w, max(0.0, op.kernel_w - op.stride_w)) / op.in_w
+    return float((1.0 + (row_blocks - 1.0) * shared_rows) * (1.0 + (strips - 1.0) * shared_columns))

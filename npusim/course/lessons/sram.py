@@ -35,7 +35,7 @@ from npusim.course.machine import dram_gb_s, estimate, layers, machine, product
 from npusim.engines import Estimate
 from npusim.locate import DEFAULT_SOC
 from npusim.reporting.engineering import engineering, percent
-from npusim.reporting.memory import KIND_COLOURS, by_kind
+from npusim.reporting.machine import KIND_COLOURS, by_kind
 
 WORK = {
     "a product of 2048 x 2048 x 2048": lambda: product(2048, 2048, 2048),

@@ -39,7 +39,7 @@ from npusim.errors import NpusimError
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import loop_lines, product_nests
 from npusim.reporting.engineering import engineering
-from npusim.reporting.memory import KIND_COLOURS, by_kind
+from npusim.reporting.machine import KIND_COLOURS, by_kind
 from npusim.scenario import Scenario
 
 M, K, N = 2048, 512, 512

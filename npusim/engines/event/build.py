@@ -5,9 +5,9 @@ The tasks of a step reserve SRAM, fetch by DMA, compute on every tile, and write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
     return Liveness(mapped.graph, mapped.decisions, mapped.soc).residents(tiles)
 
 
-@dataclass(frozen=True, slots=True)
-class FusedChain:
+class FusedChain(NamedTuple):
     """Groups fused row by row, which run at the same time.
 
     A tensor that passes row by row has one reader, and an operator one result: a chain is a tree whose root
@@ -127,8 +126,6 @@ class _Build:
         arrays = (self.arch[name] for name in self.arch.arrays)
         capacities = tuple(float(arch["tiles"]) * float(arch["sram_tile_bytes"]) for arch in arrays)
         self.builder = ProgramBuilder(units, [g.main for g in self.groups], capacities)
-        # Last call by the management processor of each array device.
-        self.dispatched: dict[str, list[int]] = {}
         # Last tasks of each group.
         self.done: dict[int, Emitted] = {}
         # Group that produces a tensor.
@@ -147,10 +144,6 @@ class _Build:
                 self.used_by.setdefault(user, []).append(resident)
         # Last tasks of the current phase of work.
         self.phase: list[int] = []
-        self.device = self.part = ""
-        # Groups at which work returns to each array device.
-        self.returns: dict[str, list[int]] = {name: [] for name in self.arch.arrays}
-        self.held = self._held_across()
         self.row_fused = mapped.decisions.residency.row_fused
         self.in_sram = mapped.decisions.residency.whole | self.row_fused
         self.chains = fused_chains(mapped, self.residents)
@@ -167,75 +160,49 @@ class _Build:
                 self.made_during.setdefault(during, []).append(prefetch)
                 self.used_from.setdefault(user, []).append(prefetch)
 
-    def _held_across(self) -> set[int]:
-        """Return the groups at which work comes back to an array device that still holds tensors in SRAM.
+    def _device(self, phase: Sequence[int]) -> str:
+        """Return the device of a phase; where there are views alone, the runtime of the first is called."""
+        return self.groups[phase[0]].device if phase else next(iter(self.arch.arrays))
+
+    def _is_held(self, phase: Sequence[int], device: str) -> bool:
+        """Return whether work comes back to an array device that still holds tensors in SRAM.
 
         No other inference may enter between two such phases: it could take SRAM that the second phase needs.
         """
-        changes = {name: [0] * (len(self.groups) + 2) for name in self.arch.arrays}
-        for resident in self.residents:
-            changes[resident.device][resident.users[0] + 1] += 1
-            changes[resident.device][resident.users[-1] + 1] -= 1
-        alive = {name: list(accumulate(steps)) for name, steps in changes.items()}
-        held: set[int] = set()
-        previous = ("", "")
-        for i, group in enumerate(self.groups):
-            if group.unit is Unit.VIEW:
-                continue
-            place = (group.device, self.graph.operators[group.main].part)
-            if group.unit.is_array and previous != place:
-                self.returns[group.device].append(i)
-                if alive[group.device][i]:
-                    held.add(i)
-            previous = place
-        return held
+        residents = (r for r in self.residents if r.device == device)
+        return any(r.users[0] < phase[0] <= r.users[-1] for r in residents) if phase else False
 
     def run(self) -> Program:
-        """Write all groups."""
-        self.last_end = self.builder.sync(())
-        launches = self.mapped.lowered.ops["launches"]
-        for i, group in enumerate(self.groups):
-            if group.unit is Unit.VIEW:
-                continue
-            device, part = group.device, self.graph.operators[group.main].part
-            if (device, part) != (self.device, self.part):
-                self._leave(i)
-                self.part = part
-                self._enter(i, device, float(launches[i]))
-            if not group.unit.is_array:
-                self._on_host(i, group)
-            elif (chain := self.chains.get(i, FusedChain((i,), 0))).members[-1] == i:
-                self._on_npu(chain, self.npu_units[device])
-        if not self.device:  # views alone: the runtime is called all the same
-            self._enter(0, next(iter(self.arch.arrays), ""), float(launches.sum()))
-        self._leave(len(self.groups))
-        self.builder.sync([self.last_end])
-        return self.builder.finish()
-
-    def _enter(self, index: int, device: str, launches: float) -> None:
-        """Begin a phase of work on a device, with its runtime calls."""
-        self.device = device
-        seconds = launches * float(self.arch[device]["launch_s"]) if device else 0.0
-        if seconds > 0.0:
-            self.last_end = self.builder.task(TaskKind.LAUNCH, duration_s=seconds, after=[self.last_end])
-        if device in self.arch.arrays:
-            self.builder.device = self.arch.place_of(device)
-            self.builder.dispatched = self.dispatched.get(device, [])
-            kind = TaskKind.SYNC if index in self.held else TaskKind.ENTER
-            self.builder.last_reserve = self.builder.task(kind, after=[self.last_end])
-        self.phase = [self.last_end]
-
-    def _leave(self, index: int) -> None:
-        """End the current phase of work; the next phase begins at group `index`."""
-        if not self.device:
-            return
-        self.last_end = self.builder.sync(self.phase)
-        if self.device not in self.arch.arrays:
-            return
-        self.dispatched[self.device] = self.builder.dispatched
-        following = next((i for i in self.returns[self.device] if i >= index), -1)
-        if following not in self.held:
-            self.builder.task(TaskKind.LEAVE, after=[self.last_end])
+        """Write all groups, phase by phase: groups of a part that run on one device, one after the other."""
+        builder, arrays, launches = self.builder, self.arch.arrays, self.mapped.lowered.ops["launches"]
+        working = [i for i, group in enumerate(self.groups) if group.unit is not Unit.VIEW]
+        parts = [self.graph.operators[group.main].part for group in self.groups]
+        runs = groupby(working, key=lambda i: (self.groups[i].device, parts[i]))
+        phases = [list(phase) for _, phase in runs] or [[]] * bool(arrays)
+        last_end = builder.sync(())
+        for number, phase in enumerate(phases):
+            device = self._device(phase)
+            calls = float(launches[phase[0]] if phase else launches.sum())
+            seconds = calls * float(self.arch[device]["launch_s"])
+            if seconds > 0.0:
+                last_end = builder.task(TaskKind.LAUNCH, duration_s=seconds, after=[last_end])
+            if device in arrays:
+                builder.device = self.arch.place_of(device)
+                kind = TaskKind.SYNC if self._is_held(phase, device) else TaskKind.ENTER
+                builder.last_reserve = builder.task(kind, after=[last_end])
+            self.phase = [last_end]
+            for i in phase:
+                if device not in arrays:
+                    self._on_host(i, self.groups[i])
+                elif (chain := self.chains.get(i, FusedChain((i,), 0))).members[-1] == i:
+                    self._on_npu(chain, self.npu_units[device])
+            last_end = builder.sync(self.phase)
+            if device in arrays:
+                following = next((p for p in phases[number + 1 :] if self._device(p) == device), [])
+                if not self._is_held(following, device):
+                    builder.task(TaskKind.LEAVE, after=[last_end])
+        builder.sync([last_end])
+        return builder.finish()
 
     def _on_host(self, index: int, group: Group) -> None:
         """Write the task of a group on a CPU or GPU."""

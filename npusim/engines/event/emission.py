@@ -123,7 +123,7 @@ class _Emission:
         results = self._copy(step, work)
         if results is not work:
             self.computed += results
-        stores = self._move(TaskKind.DMA_OUT, self.out[i], job.dma.write_s_per_byte, results)
+        stores = self._move(TaskKind.DMA_OUT, self.out[i], job.write_s_per_byte, results)
         self.written += stores
         if out_buffer >= 0:
             self.builder.release(out_buffer, stores or results)
@@ -154,7 +154,7 @@ class _Emission:
         # Small tables lie in SRAM that tilings leave free: no tiling counts them.
         (buffer,) = self._reserve(job.b_after if i == 0 else (), [(job.b.name, job.b.sram_bytes * step.b)])
         self._hold(buffer, i + step.b_until)
-        return self._move(TaskKind.DMA_IN, self.b[i] + extra, job.dma.read_s_per_byte)
+        return self._move(TaskKind.DMA_IN, self.b[i] + extra, job.read_s_per_byte)
 
     def _fetch_a(self, i: int, step: TilingStep) -> tuple[list[int], int]:
         """Reserve SRAM for a step and fetch its activations; return (loads, buffer of the results)."""
@@ -166,7 +166,7 @@ class _Emission:
         a_buffer, out_buffer, *others = self._reserve(job.a_after if first else (), sizes)
         self._hold(a_buffer, i + step.a_until)
         self.builder.residents.update(zip((key for key, _ in residents), others, strict=True))
-        s_per_byte = job.a_s_per_byte if self.a[i] > 0.0 else job.dma.read_s_per_byte
+        s_per_byte = job.a_s_per_byte if self.a[i] > 0.0 else job.read_s_per_byte
         loads = self._move(TaskKind.DMA_IN, self.a[i] + extra, s_per_byte)
         # Sums have one place: activations are fetched while earlier sums are still added to.
         (sums,) = self._reserve((), [(f"partial sums of {job.out.name}", job.sums_bytes * step.sums)])
@@ -175,54 +175,47 @@ class _Emission:
 
     def _prefetch(self, i: int, step: TilingStep, loads: Sequence[int]) -> None:
         """Fetch a part of the weights of later operators behind the loads of a step."""
-        builder, engines, dma = self.builder, self.job.npu.engines, self.job.npu.dma
+        builder, npu = self.builder, self.job.npu
         granted = builder.last_reserve
         for prefetch in self.job.prefetches:
             if i == 0:
                 granted = builder.task(TaskKind.RESERVE, operator=prefetch.operator, after=[granted])
                 builder.last_reserve = granted
                 prefetch.buffer = builder.buffer(granted, prefetch.name, prefetch.sram_bytes)
-            part = prefetch.seconds / dma.read_s_per_byte * step.work / len(engines)
+            part = prefetch.seconds / npu.read_s_per_byte * step.work / len(npu.engines)
             prefetch.transfers += [
                 builder.task(
                     TaskKind.DMA_IN,
                     engine,
                     prefetch.operator,
-                    part * len(engines) * dma.read_s_per_byte,
+                    part * len(npu.engines) * npu.read_s_per_byte,
                     after=[granted, *loads],
-                    fixed_s=dma.read_latency_s if part <= dma.page_bytes else dma.far_read_latency_s,
+                    fixed_s=npu.read_latency_s(part),
                     bytes_=part,
                 )
-                for engine in engines
+                for engine in npu.engines
             ]
 
     def _move(
         self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int] | None = None
     ) -> list[int]:
         """Write one transfer, divided evenly over all DMA engines; it waits for the last reservation."""
-        job, dma = self.job, self.job.dma
+        job = self.job
         after = [self.builder.last_reserve] if after is None else after
         parts = self._divided(size, len(job.npu.engines)) if size > 0.0 else []
         moves = []
         for engine, part in zip(job.npu.engines, parts, strict=False):
             if part <= 0.0:
                 continue
-            latency_s, served = dma.write_latency_s, job.write_served
+            latency_s, served = job.npu.write_latency_s, job.write_served
             if kind is TaskKind.DMA_IN:
-                latency_s = dma.read_latency_s if part <= dma.page_bytes else dma.far_read_latency_s
-                served = job.read_served
+                latency_s, served = job.npu.read_latency_s(part), job.read_served
             moved = job.repeats * part
-            task = self.builder.task(
-                kind,
-                engine,
-                job.operator,
-                moved * len(parts) * s_per_byte,
-                after=after,
-                fixed_s=job.repeats * latency_s,
-                bytes_=moved * (1.0 - served),
-                shared_bytes=moved * served * job.shared_served,
+            amounts = {"bytes_": moved * (1.0 - served), "shared_bytes": moved * served * job.shared_served}
+            fixed_s, move_s = job.repeats * latency_s, moved * len(parts) * s_per_byte
+            moves.append(
+                self.builder.task(kind, engine, job.operator, move_s, after=after, fixed_s=fixed_s, **amounts)
             )
-            moves.append(task)
         return moves
 
     def _work(self, i: int, step: TilingStep, after: Sequence[int]) -> list[int]:
@@ -231,13 +224,13 @@ class _Emission:
         waits = [*after, *job.start, builder.last_reserve]
         if i == 0 and job.dispatch_s > 0.0:
             # One management processor makes all calls, in program order; grids and DSPs wait for it.
-            waits = [*waits, *builder.dispatched]
+            waits = [*waits, *builder.dispatched.get(builder.device, ())]
             dispatch_s = job.repeats * job.dispatch_s
             calls = [
                 builder.task(TaskKind.LAUNCH, unit, job.operator, dispatch_s, after=waits)
                 for unit in (*job.npu.dpus(job.npu.tiles), *job.npu.dsp_units())
             ]
-            waits = builder.dispatched = [builder.sync(calls, job.operator)]
+            waits = builder.dispatched[builder.device] = [builder.sync(calls, job.operator)]
         if job.kind is TaskKind.SYNC:
             return [builder.sync(waits, job.operator)]
         macs = self._divided(self.macs[i], len(job.units))
@@ -251,7 +244,7 @@ class _Emission:
         job, engines = self.job, self.job.npu.engines
         if job.copy_s <= 0.0 or (self.by_pass and not step.last_of_pass):
             return after
-        copy_s, fixed_s = job.repeats * job.copy_s / self.copies, job.repeats * job.dma.copy_latency_s
+        copy_s, fixed_s = job.repeats * job.copy_s / self.copies, job.repeats * job.npu.copy_latency_s
         sizes = [job.repeats * size for size in self._divided(job.copy_bytes / self.copies, len(engines))]
         return [
             self.builder.task(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import Any
 
@@ -215,53 +214,35 @@ def _stream_steps(count: int, most_turns: int) -> Steps:
     return steps
 
 
-@dataclass(frozen=True, slots=True)
-class DmaTimes:
-    """Rates with all engines at work, and latencies, of a machine's transfers."""
-
-    read_s_per_byte: float
-    write_s_per_byte: float
-    page_bytes: float
-    read_latency_s: float
-    """Latency of a read within a page."""
-    far_read_latency_s: float
-    """Latency of a longer read."""
-    write_latency_s: float
-    copy_latency_s: float
-
-
 class NpuUnits:
-    """Numbers of the units in the first context of an array device, from `first` on, and its DMA times."""
+    """Units in the first context of an array device, numbered from `first` on, and its transfer times."""
 
     def __init__(self, arch: Any, first: int = 0) -> None:
-        self._arch, self._first = arch, first
-        self.engines = list(range(first, first + int(arch["dma_engines"])))
-        self.tiles = int(arch["tiles"])
-        self.contexts = int(arch["contexts"])
+        self.tiles, self.contexts = int(arch["tiles"]), int(arch["contexts"])
         self.dsps = int(arch["dsps_per_tile"])
+        self.engines = list(range(first, first + int(arch["dma_engines"])))
+        engines, page = float(len(self.engines)), float(arch["dma_page_bytes"])
+        self.read_s_per_byte = 1.0 / cost.dma_bytes_per_s(arch, cost.DDR2CMX, engines)
+        """Rate of reading with all engines at work."""
+        self.write_s_per_byte = 1.0 / cost.dma_bytes_per_s(arch, cost.CMX2DDR, engines)
+        self.write_latency_s = cost.dma_latency_s(arch, cost.CMX2DDR, page)
+        self.copy_latency_s = cost.dma_latency_s(arch, cost.CMX2CMX, page)
+        self._page_bytes = page
+        sizes = (page, page + 1.0)
+        self._read_latencies_s = [cost.dma_latency_s(arch, cost.DDR2CMX, size) for size in sizes]
+        self._first_dpu = first + len(self.engines)
 
-    @cached_property
-    def dma(self) -> DmaTimes:
-        """Rates and latencies of the DMA engines."""
-        arch, engines, page = self._arch, float(len(self.engines)), float(self._arch["dma_page_bytes"])
-        return DmaTimes(
-            read_s_per_byte=1.0 / cost.dma_bytes_per_s(arch, cost.DDR2CMX, engines),
-            write_s_per_byte=1.0 / cost.dma_bytes_per_s(arch, cost.CMX2DDR, engines),
-            page_bytes=page,
-            read_latency_s=cost.dma_latency_s(arch, cost.DDR2CMX, page),
-            far_read_latency_s=cost.dma_latency_s(arch, cost.DDR2CMX, page + 1.0),
-            write_latency_s=cost.dma_latency_s(arch, cost.CMX2DDR, page),
-            copy_latency_s=cost.dma_latency_s(arch, cost.CMX2CMX, page),
-        )
+    def read_latency_s(self, size: float) -> float:
+        """Return the latency of a read: longer beyond a page."""
+        return self._read_latencies_s[size > self._page_bytes]
 
     def dpus(self, tiles: int) -> list[int]:
         """Return the MAC grids of the first `tiles` tiles."""
-        start = self._first + len(self.engines)
-        return list(range(start, start + tiles))
+        return list(range(self._first_dpu, self._first_dpu + tiles))
 
     def dsp_units(self) -> list[int]:
         """Return the DSPs of all tiles of the context."""
-        start = self._first + len(self.engines) + self.tiles * self.contexts
+        start = self._first_dpu + self.tiles * self.contexts
         return list(range(start, start + self.tiles * self.dsps))
 
     def units(self, name: str) -> list[ExecutionUnit]:
@@ -319,7 +300,6 @@ class Job:
     """DPU, DSP, or SYNC where DMA alone works."""
     units: Sequence[int]
     npu: NpuUnits
-    dma: DmaTimes
     work_s: float
     tiling: Steps
     """Loops are written in part only of a job that is alone in its chain."""
@@ -340,6 +320,8 @@ class Job:
     start: Sequence[int] = ()
     producers: Sequence[int] = ()
     repeats: float = 1.0
+    read_s_per_byte: float = 0.0
+    write_s_per_byte: float = 0.0
     dispatch_s: float = 0.0
     """Time of the call before the work starts, in which DPUs and DSPs stop."""
     read_served: float = 0.0
@@ -375,7 +357,8 @@ def job_of(
         steps = _product_steps(op, result, pieces, most_turns, float(arch["dpu_channel_lanes"]))
     else:
         steps = _stream_steps(_stream_pieces(arch, op, pieces, held_bytes), most_turns)
-    job = Job(index, TaskKind.SYNC, (), npu, npu.dma, 0.0, steps, repeats=float(op["repeats"]))
+    job = Job(index, TaskKind.SYNC, (), npu, 0.0, steps, repeats=float(op["repeats"]))
+    job.read_s_per_byte, job.write_s_per_byte = npu.read_s_per_byte, npu.write_s_per_byte
     if op["unit"] == Unit.DPU:
         tiles = int(result["tiles"]) if is_product else npu.tiles
         job.kind, job.units, job.work_s = TaskKind.DPU, npu.dpus(tiles), float(result["dpu_s"])
@@ -400,7 +383,7 @@ def use_prefetched(job: Job, op: Any, prefetches: Sequence[Prefetch]) -> None:
         )
         if is_known
     ]
-    fetched_bytes = sum(prefetch.seconds for prefetch in prefetches) / job.npu.dma.read_s_per_byte
+    fetched_bytes = sum(prefetch.seconds for prefetch in prefetches) / job.npu.read_s_per_byte
     share = max(0.0, 1.0 - fetched_bytes / (job.repeats * sum(size for _, size in known)))
     for operand, _ in known:
         operand.bytes *= share
@@ -413,28 +396,24 @@ def _serve(job: Job, op: Any, result: Any) -> None:
     if not result["level_bytes"]:
         return
     job.shared_served = float(result["shared_bytes"] / result["level_bytes"])
-    moved, written = (
-        float(result["dram_bytes"] + result["level_bytes"]) / job.repeats,
-        float(op["c_dram_bytes"]),
-    )
-    read = moved - written
+    written = float(op["c_dram_bytes"])
+    read = float(result["dram_bytes"] + result["level_bytes"]) / job.repeats - written
     job.read_served = 1.0 - float(result["dram_read_bytes"]) / job.repeats / read if read > 0.0 else 0.0
     served = float(result["level_bytes"]) / job.repeats - job.read_served * read
     job.write_served = min(1.0, max(0.0, served / written)) if written > 0.0 else 0.0
-    read_s_per_byte, write_s_per_byte = job.dma.read_s_per_byte, job.dma.write_s_per_byte
-    dram_s = read * read_s_per_byte + written * write_s_per_byte
+    dram_s = read * job.read_s_per_byte + written * job.write_s_per_byte
     dma_s = float(result["dma_s"]) / job.repeats - job.copy_s
     ratio = min(1.0, max(0.0, dma_s) / dram_s) if dram_s > 0.0 else 1.0
-    rates = {"read_s_per_byte": read_s_per_byte * ratio, "write_s_per_byte": write_s_per_byte * ratio}
-    job.dma = replace(job.dma, **rates)
+    job.read_s_per_byte *= ratio
+    job.write_s_per_byte *= ratio
 
 
 def _activation_s_per_byte(job: Job, dma_s: float) -> float:
     """Return the DMA time of a byte of activations, which bear the extra cost of rows that are cut."""
-    read_s = job.dma.read_s_per_byte
+    read_s = job.read_s_per_byte
     a_passes, b_passes = job.tiling.passes()
     a_bytes, others = job.a.bytes * a_passes, job.b.bytes * b_passes + job.once_bytes
-    smooth_s = (a_bytes + others) * read_s + job.out.bytes * job.dma.write_s_per_byte + job.copy_s
+    smooth_s = (a_bytes + others) * read_s + job.out.bytes * job.write_s_per_byte + job.copy_s
     gaps_s = max(0.0, dma_s - smooth_s)
     return read_s + (gaps_s / a_bytes if a_bytes else 0.0)
 

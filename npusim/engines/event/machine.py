@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +18,7 @@ from npusim.errors import InfeasibleError
 _ON_FLOWS = (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.TRANSFER, TaskKind.CPU, TaskKind.GPU)
 
 
-@dataclass(frozen=True, slots=True)
-class TransferRates:
+class TransferRates(NamedTuple):
     """Rates of transfers."""
 
     dram_bytes_per_s: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ BUFFER = record_type("bytes", "owner users")
 _WRITTEN = ("kind", "unit", "operator", "device", "duration_s", "fixed_s", "bytes", "shared_bytes", "macs")
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(NamedTuple):
     """A loop of equal turns, of which only some are written to the program.
 
     The number of turns left out is a multiple of the last of `PERIODS`. `level` counts the nested loops that
@@ -117,8 +116,8 @@ class ProgramBuilder:
         """Array device of the tasks that are written."""
         self.last_reserve = -1
         """Last task that grants SRAM: grants follow program order, so that the NPU cannot deadlock."""
-        self.dispatched: list[int] = []
-        """Last call of an operator by the management processor of that device, if any."""
+        self.dispatched: dict[int, list[int]] = {}
+        """Last call of an operator by the management processor of each device, if any."""
         self.residents: dict[tuple[str, str], int] = {}
         """Buffer of each tensor that stays in SRAM, by device and name."""
 

@@ -18,20 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from npusim import cost
 from npusim.arch import Soc
-from npusim.cost import (
-    OP_DTYPE,
-    ArchRow,
-    Decisions,
-    Group,
-    Residency,
-    Roots,
-    Unit,
-    hand_over,
-    lower,
-    operator_costs,
-    roots,
-)
+from npusim.cost import OP_DTYPE, ArchRow, Decisions, Group, Residency, Roots, Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse, list_schedule, producers_of, stored_inputs
@@ -81,7 +70,7 @@ def placement_problem(
     refuse_too_large(graph, soc, run.requests)
     devices, fixed = tuple(devices), fixed or {}
     every = _grouped(graph, soc, devices)
-    root = roots(graph, every)
+    root = cost.roots(graph, every)
     groups = _in_order(graph, every, root)
     arch, passed = run.row(soc), _passed(graph, groups, root)
     costs = np.zeros((len(groups), len(devices), len(Load._fields)))
@@ -109,7 +98,7 @@ def placement_problem(
         names=tuple(g.main for g in groups),
         devices=devices,
         allowed=allowed,
-        **{name: costs[:, :, i] for i, name in enumerate(Load._fields)},
+        costs=costs,
         launch_s=np.array([float(arch[device]["launch_s"]) for device in devices]),
         links=links,
         handed=tuple((maker, used, float(graph.tensors[t].bytes)) for t, (maker, used) in passed.items()),
@@ -151,7 +140,7 @@ def _costs_on_array(
 
     def costs_under(residency: Residency) -> Any:
         costs = np.zeros((len(groups), len(Load._fields)))
-        rows = lower(graph, Decisions(device_groups, residency), soc).ops
+        rows = cost.lower(graph, Decisions(device_groups, residency), soc).ops
         np.add.at(costs, [home[group.main] for group in device_groups], costed(arch, rows))
         return costs
 
@@ -317,7 +306,7 @@ class HostCosting:
         members = [self.graph.operators[name] for name in names]
         parts = {t for op in members for t in (*op.inputs, *op.outputs) if tensor in self.root[t]}
         host = self.soc.hosts[self.device]
-        hand_over(row, self.graph, Group(names[0], names[1:], Unit.HOST), host, parts)
+        cost.hand_over(row, self.graph, Group(names[0], names[1:], Unit.HOST), host, parts)
         return row
 
     def _rows(self, part: Callable[[_Segment], tuple[str, ...]]) -> Any:
@@ -333,7 +322,7 @@ class HostCosting:
                 groups.append(replace(chain, main=names[0], fused=names[1:]))
                 groups += [replace(chain, main=name, fused=()) for name in rest]
                 numbers += [segment, *(-1 for _ in rest)]
-            lowered = lower(self.graph, Decisions(tuple(groups)), self.soc)
+            lowered = cost.lower(self.graph, Decisions(tuple(groups)), self.soc)
             for segment, row in zip(numbers, lowered.ops, strict=True):
                 if segment >= 0:
                     rows[segment] = row
@@ -351,7 +340,7 @@ def costed(arch: ArchRow, rows: Any) -> Any:
     place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     if not keys:
         return np.zeros((0, len(_FIELDS)))
-    results = operator_costs(arch, rows[[first[key] for key in place]])
+    results = cost.operator_costs(arch, rows[[first[key] for key in place]])
     loads = np.stack([results[field] for field in _FIELDS], axis=-1)
     return loads[[place[key] for key in keys]]
 

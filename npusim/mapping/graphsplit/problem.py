@@ -106,14 +106,8 @@ class Problem:
     devices: tuple[str, ...]
     allowed: Any
     """Whether a group may run on a device, bool array of shape (groups, devices)."""
-    time_s: Any
-    """Time of each group on each device, shape (groups, devices); infinite where it cannot run."""
-    dram_bytes: Any
-    """DRAM traffic, shape (groups, devices)."""
-    energy_j: Any
-    """Dynamic energy, shape (groups, devices)."""
-    dma_s: Any
-    """Time of all DMA engines, shape (groups, devices)."""
+    costs: Any
+    """Load of each group on each device, shape (groups, devices, fields of `Load`)."""
     launch_s: Any
     """Time to enter a device, shape (devices,)."""
     links: tuple[Link, ...] = ()
@@ -122,10 +116,15 @@ class Problem:
     members: tuple[tuple[str, ...], ...] = ()
     """Operators of each group, its main one first."""
 
-    @cached_property
-    def costs(self) -> Any:
-        """Load of each group on each device, shape (groups, devices, fields of `Load`)."""
-        return np.stack([getattr(self, name) for name in Load._fields], axis=-1)
+    @property
+    def time_s(self) -> Any:
+        """Time of each group on each device, shape (groups, devices); infinite where it cannot run."""
+        return self.costs[:, :, 0]
+
+    @property
+    def energy_j(self) -> Any:
+        """Dynamic energy, shape (groups, devices)."""
+        return self.costs[:, :, 2]
 
     def places(self, device: int) -> list[int]:
         """Return the indices of `loads` to which the load of a group on a device is added."""
@@ -177,18 +176,6 @@ class Problem:
     def _links_of(self) -> list[list[Link]]:
         return [[link for link in self.links if i in link.users] for i in range(len(self.names))]
 
-    def cost(self, placement: Sequence[int], weights: ObjectiveWeights) -> float:
-        """Return the weighted cost of a placement."""
-        loads, k = self.loads(placement), len(self.devices)
-        times = sum(weights.time[d] * loads[d] for d in range(k) if loads[d])
-        return float(
-            times
-            + weights.launch * loads[k]
-            + weights.dram_byte * loads[k + 1]
-            + weights.energy * loads[k + 2]
-            + sum(weight * loads[k + 3 + d] for d, weight in enumerate(weights.dma))
-        )
-
     def transfer_bytes(self, placement: Sequence[int]) -> float:
         """Return the bytes that leave their producing device, counted once per reading device."""
         return sum(
@@ -231,14 +218,11 @@ def merged(problem: Problem, units: Sequence[Sequence[int]]) -> Problem:
     first = [nodes[0] for nodes in units]
     links = (_merged_link(link, unit) for link in problem.links)
     handed = ((unit[m], _others(readers, m, unit), size) for m, readers, size in problem.handed)
-    sums: dict[str, Any] = {
-        name: np.add.reduceat(getattr(problem, name), first, axis=0) for name in Load._fields
-    }
     return replace(
         problem,
         names=tuple(problem.names[i] for i in first),
         allowed=np.logical_and.reduceat(problem.allowed, first, axis=0),
-        **sums,
+        costs=np.add.reduceat(problem.costs, first, axis=0),
         links=tuple(link for link in links if link.readers),
         handed=tuple(result for result in handed if result[1]),
         members=tuple(tuple(n for m in problem.members[u[0] : u[-1] + 1] for n in m) for u in units),

@@ -4,11 +4,12 @@ Which entries of a mask change follows from the model: a GCN's norm holds the de
 edge changes the rows and columns of its ends; an attention mask changes in the two entries of the edge alone.
 """
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import replace
 from math import inf, isinf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,7 @@ from npusim.mapping import Run, map_graph
 from npusim.ops import Family, Role, TensorKind
 from npusim.scenario import Scenario
 from npusim.studies.stream.document import CapacityCost, Followed, Name, Strategy, best_by_rate
-from npusim.studies.stream.queues import Rates, response_times
-from npusim.studies.stream.updates import Size, Update, sizes
+from npusim.studies.stream.updates import Rates, Size, Update, response_times, sizes
 from npusim.techniques import EdgeData, Stack, apply, parse, technique_with
 from npusim.techniques.preprocessing import nodes_of
 
@@ -64,24 +64,22 @@ class MaskKeeper:
     def updates_s(self, entries: Sequence[float]) -> list[float]:
         """Return the time to write so many entries at each update (s): read-modify-writes on the CPU."""
         numbers = np.array(entries)
-        return list(map(float, self._written_s(numbers, numbers * self._copies * self._item, self._reach)))
+        return self._written_s(numbers, numbers * self._copies * self._item, self._reach)
 
     def layouts_s(self, capacities: Sequence[int], sizes: Sequence[Size]) -> list[float]:
         """Return the time to write the masks for each other number of nodes: zeros, then entries (s)."""
-        wholes = [
-            sum(stored * (capacity / nodes) ** sides for stored, nodes, sides in self._by_nodes)
-            for capacity in capacities
-        ]
-        entries = np.array([2.0 * size.edges + size.nodes for size in sizes])
-        return list(map(float, self._written_s(entries, np.array(wholes), np.array(wholes))))
+        parts = [stored * (np.array(capacities) / nodes) ** sides for stored, nodes, sides in self._by_nodes]
+        wholes = sum(parts, start=np.zeros(len(capacities)))
+        return self._written_s(np.array([2.0 * s.edges + s.nodes for s in sizes]), wholes, wholes)
 
-    def _written_s(self, entries: Any, written: Any, reach: Any) -> Any:
+    def _written_s(self, entries: Any, written: Any, reach: Any) -> list[float]:
         """Return the times of scattered writes among `reach` bytes, `written` bytes in all (s)."""
         op, times_s = empty_ops(1), np.zeros(len(entries))
         op["unit"] = Unit.HOST
         reaches = np.full(entries.shape, reach)
         scattered_writes(self._cpu, op, times_s, entries * self._copies, written, reaches)
-        return np.where(entries > 0.0, times_s, 0.0)
+        times: list[float] = np.where(entries > 0.0, times_s, 0.0).tolist()
+        return times
 
 
 _MOST_ESTIMATES = 80
@@ -102,8 +100,7 @@ def resized(structure: GraphStructure, size: Size) -> GraphStructure:
     return replace(clustered, nodes=size.nodes, edges=2 * size.edges)
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(NamedTuple):
     """A compiled network."""
 
     latency_s: float
@@ -147,13 +144,12 @@ class Versions:
         by_nodes = {size.nodes: size for size in course}
         places = np.unique(np.linspace(0, len(counts) - 1, KNOTS).round().astype(int))
         knots = [counts[i] for i in places]
-        known = np.array([astuple(self.version(stack, by_nodes[n])) for n in knots])
+        known = np.array([self.version(stack, by_nodes[n]) for n in knots])
         lines = np.array([np.interp(counts, knots, figure) for figure in known.T])
         return {n: Version(*values) for n, values in zip(counts, lines.T.tolist(), strict=True)}
 
 
-@dataclass(frozen=True, slots=True)
-class BatchJudgement:
+class BatchJudgement(NamedTuple):
     """What it does to the answers that edges between mini-batches are lost."""
 
     lost_edges: float
@@ -171,67 +167,64 @@ def expected_judgement(nodes: int, batch: int) -> BatchJudgement:
     return BatchJudgement(1.0 - within / (nodes * (nodes - 1)) if nodes > 1 else 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """The costs of one strategy, update by update; the first entry is what comes before them."""
+class Costs(NamedTuple):
+    """The costs of one strategy."""
 
-    compile_s: Sequence[float]
-    mask_s: Sequence[float]
-    inference_s: Sequence[float]
+    steps_s: Any
+    """Times to compile, correct the mask and infer, before the updates and at each: shape (3, steps)."""
     versions: Sequence[Version]
     inferences: int
     """Inferences after each update."""
+
+    @property
+    def sums_s(self) -> list[float]:
+        """Time to compile, to correct the mask and to infer in all (s)."""
+        sums: list[float] = self.steps_s.cumsum(1)[:, -1].tolist()
+        return sums
+
+    @property
+    def totals(self) -> dict[str, Any]:
+        """Compilations, time (s) and memory (B) in all."""
+        memory_bytes = sum(version.memory_bytes for version in self.versions)
+        return {"compilations": len(self.versions), "total_s": sum(self.sums_s), "memory_bytes": memory_bytes}
 
     def strategy(
         self,
         name: Name,
         techniques: str,
         nodes: Sequence[int],
-        batches: BatchJudgement = BatchJudgement(0.0),
+        batches: BatchJudgement | None = None,
         rates: Rates | None = None,
     ) -> Strategy:
         """Return the totals; `nodes` are those that it is compiled for at the start."""
         times: dict[str, float] = {}
+        (startup_s, *compile_s), mask_s, (_, *inference_s) = self.steps_s.tolist()
         if rates is not None:
-            update_times_s = [sum(parts) for parts in zip(self.compile_s[1:], self.mask_s[1:], strict=True)]
-            answers_s = [time_s / self.inferences for time_s in self.inference_s[1:]]
-            times = response_times(update_times_s, answers_s, rates)
-        updates = len(self.compile_s) - 1
-        update_s = (sum(self.compile_s[1:]) + sum(self.mask_s)) / updates if updates else 0.0
-        steps = [sum(parts) for parts in zip(self.compile_s, self.mask_s, self.inference_s, strict=True)]
+            update_times_s = [sum(parts) for parts in zip(compile_s, mask_s[1:], strict=True)]
+            times = response_times(
+                update_times_s, [time_s / self.inferences for time_s in inference_s], rates
+            )
+        updates = len(compile_s)
+        update_s = (sum(compile_s) + sum(mask_s)) / updates if updates else 0.0
         return Strategy(
             name=name,
             techniques=techniques,
             **self.totals,
             versions=len(self.versions),
-            compile_s=sum(self.compile_s),
-            mask_s=sum(self.mask_s),
-            inference_s=sum(self.inference_s),
+            **dict(zip(("compile_s", "mask_s", "inference_s"), self.sums_s, strict=True)),
             largest_version_bytes=max(version.memory_bytes for version in self.versions),
-            cumulative_s=np.cumsum(steps).tolist(),
+            cumulative_s=self.steps_s.sum(0).cumsum().tolist(),
             compiled_nodes=list(nodes),
-            startup_s=self.compile_s[0],
+            startup_s=startup_s,
             update_s=update_s,
-            latency_s=sum(self.inference_s) / (updates * self.inferences) if updates else 0.0,
+            latency_s=sum(inference_s) / (updates * self.inferences) if updates else 0.0,
             most_updates_per_s=1.0 / update_s if update_s > 0.0 else None,
-            **asdict(batches),
+            **(batches or BatchJudgement(0.0))._asdict(),
             **times,
         )
 
-    @property
-    def totals(self) -> dict[str, Any]:
-        """Compilations, time (s) and memory (B) in all."""
-        memory_bytes = sum(version.memory_bytes for version in self.versions)
-        return {"compilations": len(self.versions), "total_s": self.total_s, "memory_bytes": memory_bytes}
 
-    @property
-    def total_s(self) -> float:
-        """Time in all (s)."""
-        return sum(self.compile_s) + sum(self.mask_s) + sum(self.inference_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(NamedTuple):
     """A stream of updates that a compiled network follows."""
 
     compiled: Versions
@@ -241,8 +234,6 @@ class Course:
     """The graph before the first update and after each."""
     entries: Sequence[float]
     """Entries of the mask that change at each of them; none before the first."""
-    updates_s: Sequence[float]
-    """Time to correct the mask at each of them (s)."""
     keeper: MaskKeeper
     inferences: int
     """Inferences after each update."""
@@ -254,35 +245,29 @@ class Course:
 
     def frozen(self, stack: str, changed: Sequence[bool]) -> Costs:
         """Compile at each update that changes anything: baked-in edges never come back, and have no mask."""
-        return self._recompiled(stack, [0.0] * len(self.sizes), changed)
+        return self._recompiled(stack, np.zeros(len(self.sizes)), changed)
 
     def by_nodes(self) -> Costs:
         """Compile for each number of nodes not seen before; a version that was there before is reused."""
-        seen, needed = {self.sizes[0].nodes}, []
-        for size in self.sizes[1:]:
-            needed.append(size.nodes not in seen)
-            seen.add(size.nodes)
-        return self._recompiled(self.stack, self._mask_s([size.nodes for size in self.sizes]), needed)
+        nodes = [size.nodes for size in self.sizes]
+        is_new = np.zeros(len(nodes), bool)
+        is_new[np.unique(nodes, return_index=True)[1]] = True
+        return self._recompiled(self.stack, self._mask_s(nodes), is_new[1:].tolist())
 
-    def _mask_s(self, compiled_nodes: Sequence[int]) -> list[float]:
+    def _mask_s(self, compiled_nodes: Sequence[int]) -> Any:
         """Return the time to correct the mask at each update, or write it again for another version (s)."""
-        mask_s = list(self.updates_s)
+        mask_s = np.array(self.keeper.updates_s(self.entries))
         changed = [i for i in range(1, len(mask_s)) if compiled_nodes[i] != compiled_nodes[i - 1]]
-        layouts_s = self.keeper.layouts_s(
-            [compiled_nodes[i] for i in changed], [self.sizes[i] for i in changed]
-        )
-        for i, layout_s in zip(changed, layouts_s, strict=True):
-            mask_s[i] += layout_s
+        capacities, sizes = [compiled_nodes[i] for i in changed], [self.sizes[i] for i in changed]
+        mask_s[changed] += np.array(self.keeper.layouts_s(capacities, sizes))
         return mask_s
 
-    def _recompiled(self, stack: str, mask_s: Sequence[float], needed: Sequence[bool]) -> Costs:
+    def _recompiled(self, stack: str, mask_s: Any, needed: Sequence[bool]) -> Costs:
         versions = self.compiled.by_nodes(stack, self.sizes)
-        first, *later = (versions[size.nodes] for size in self.sizes)
-        used = [version for version, compiled in zip(later, needed, strict=True) if compiled]
-        compile_s = [v.compile_s if compiled else 0.0 for v, compiled in zip(later, needed, strict=True)]
-        inference_s = [self.inferences * version.latency_s for version in later]
-        compile_s = [first.compile_s, *compile_s]
-        return Costs(compile_s, mask_s, [0.0, *inference_s], [first, *used], self.inferences)
+        run, compiled = [versions[size.nodes] for size in self.sizes], [True, *needed]
+        compile_s = np.where(compiled, [version.compile_s for version in run], 0.0)
+        used = [version for version, is_compiled in zip(run, compiled, strict=True) if is_compiled]
+        return self._costs(compile_s, mask_s, [version.latency_s for version in run], used)
 
     def kept(self, capacities: Sequence[int]) -> Costs:
         """Compile for several capacities beforehand and run the smallest that holds the graph.
@@ -292,9 +277,9 @@ class Course:
         start, known = self.sizes[0], sorted(capacities)
         spare = known[-1] - start.nodes
         versions = [self.compiled.version(self.stack, _held(start, c), c) for c in known]
-        beforehand_s = sum(version.compile_s for version in versions)
         nodes = np.array([size.nodes for size in self.sizes])
         compile_s = np.zeros(len(nodes))
+        compile_s[0] = sum(version.compile_s for version in versions)
         while (outgrown := nodes > known[-1]).any():
             first = int(outgrown.argmax())
             known.append(int(nodes[first]) + spare)
@@ -304,24 +289,29 @@ class Course:
             versions.append(self.compiled.version(self.stack, self.sizes[first], known[-1]))
             compile_s[first] = versions[-1].compile_s
         run = np.searchsorted(known, nodes)
-        inference_s = self.inferences * np.array([version.latency_s for version in versions])[run[1:]]
-        mask_s = self._mask_s(np.array(known)[run].tolist())
-        later_s = [beforehand_s, *compile_s[1:].tolist()]
-        return Costs(later_s, mask_s, [0.0, *inference_s.tolist()], versions, self.inferences)
+        latency_s = np.array([version.latency_s for version in versions])[run]
+        return self._costs(compile_s, self._mask_s(np.array(known)[run].tolist()), latency_s, versions)
 
     def batched(self, batch: int, lost_edges: float) -> Costs:
         """Compile for a batch of nodes, and infer batch by batch; edges between batches change nothing."""
         start, share = self.sizes[0], 1.0 - lost_edges
-        count = -(-start.nodes // batch)
-        size = _held(Size(batch, round(start.edges * share / count)), batch)
-        version = self.compiled.version(self.stack, size)
-        scenario = self.compiled.scenario
-        keeper = MaskKeeper(self.compiled.graph(self.stack, size), scenario.machine, scenario.run, count)
+        counts = np.array([-(-size.nodes // batch) for size in self.sizes])
+        size = _held(Size(batch, round(start.edges * share / counts[0])), batch)
+        version, scenario = self.compiled.version(self.stack, size), self.compiled.scenario
+        graph = self.compiled.graph(self.stack, size)
+        keeper = MaskKeeper(graph, scenario.machine, scenario.run, int(counts[0]))
+        compile_s = np.zeros(len(counts))
+        compile_s[0] = version.compile_s
         mask_s = keeper.updates_s([share * entries for entries in self.entries])
-        runs = [self.inferences * -(-size.nodes // batch) for size in self.sizes[1:]]
-        inference_s = [times * version.latency_s for times in runs]
-        compile_s = [version.compile_s, *(0.0 for _ in runs)]
-        return Costs(compile_s, mask_s, [0.0, *inference_s], [version], self.inferences)
+        return self._costs(compile_s, mask_s, version.latency_s, [version], counts)
+
+    def _costs(
+        self, compile_s: Any, mask_s: Any, latency_s: Any, versions: Sequence[Version], runs: Any = 1
+    ) -> Costs:
+        """Return the costs by step, given the latency of a run and the runs of an inference at each."""
+        inference_s = np.full(len(compile_s), self.inferences * runs * np.asarray(latency_s))
+        inference_s[0] = 0.0
+        return Costs(np.array([compile_s, mask_s, inference_s]), versions, self.inferences)
 
 
 def _held(size: Size, capacity: int) -> Size:
@@ -412,7 +402,7 @@ def follow(
         course.kept(blobs).strategy("several kept blobs", masked, blobs, rates=rates),
         course.batched(size, judged.lost_edges).strategy("mini-batches", masked, [size], judged, rates),
     ]
-    breakeven, at_limit = _breakeven(course, recompile.total_s)
+    breakeven, at_limit = _breakeven(course, sum(recompile.sums_s))
     latency_s = {c: course.compiled.version(masked, start, c).latency_s for c in sorted(paddings)}
     return Followed(
         workload=scenario.baseline.name,
@@ -464,8 +454,7 @@ def _course(
     keeper = MaskKeeper(graph, scenario.machine, scenario.run)
     model, neighbours = graph.meta.model, graph.meta.neighbours or 0
     changed = [entries_changed(model, u, size, neighbours) for u, size in zip(updates, course, strict=False)]
-    entries = [0.0, *changed]
-    return Course(versions, masked, course, entries, keeper.updates_s(entries), keeper, inferences)
+    return Course(versions, masked, course, [0.0, *changed], keeper, inferences)
 
 
 def _kept_capacities(kept: Sequence[int], start: Size, most: int) -> list[int]:
@@ -496,27 +485,24 @@ def _breakeven(course: Course, limit_s: float) -> tuple[int | None, bool]:
 
     def total_s(nodes: int) -> float:
         with suppress(InfeasibleError):
-            return course.kept([nodes]).total_s
+            return sum(course.kept([nodes]).sums_s)
         return inf
 
-    most = course.most
+    low = most = course.most
     if total_s(most) > limit_s:
         return None, False
-    low, high = most, most * 2
-    while total_s(high) <= limit_s:
-        low, high = high, high * 2
+    while total_s(2 * low) <= limit_s:
+        low *= 2
         if low >= most * _MOST_TIMES:
             return low, True
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if total_s(middle) <= limit_s else (low, middle)
-    return low, isinf(total_s(high))
+    low += bisect(range(low + 1, 2 * low), limit_s, key=total_s)
+    return low, isinf(total_s(low + 1))
 
 
 def _breakeven_inferences(recompile: Costs, costs: Costs, updates: int, inferences: int) -> float | None:
     """Return how many inferences an update may bring before padding loses; None where it never does."""
-    saved_s = sum(recompile.compile_s) + sum(recompile.mask_s) - sum(costs.compile_s) - sum(costs.mask_s)
-    lost_s = (sum(costs.inference_s) - sum(recompile.inference_s)) / inferences
+    (compile_s, mask_s, inference_s), own = recompile.sums_s, costs.sums_s
+    saved_s, lost_s = compile_s + mask_s - own[0] - own[1], (own[2] - inference_s) / inferences
     return None if lost_s <= 0.0 or not updates else saved_s / lost_s
 
 

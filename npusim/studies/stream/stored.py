@@ -41,17 +41,22 @@ class BatchFigures(Part):
     """Time of a batch with stored features, without storing new ones (s)."""
 
 
-class CountedBatches(BatchFigures):
+class Answered(Part):
+    """How well batches answered, and how old the stored features were that they read."""
+
+    accuracy: float
+    """Share of the nodes that are classified correctly at once, without stored features."""
+    accuracy_stored: float
+    """Share of the nodes that are classified correctly with stored features."""
+    mean_age: float
+    """Mean age of the stored features that were read, in batches."""
+
+
+class CountedBatches(Answered, BatchFigures):
     """Means over the batches of a run on real data; times are medians of one thread of this processor."""
 
     storing_s: float
     """Time to store the roots' hidden features, off the critical path (s)."""
-    accuracy: float
-    """Share of the test nodes that are classified correctly without stored features."""
-    accuracy_stored: float
-    """Share of the test nodes that are classified correctly with stored features."""
-    mean_age: float
-    """Mean age of the stored features that were read, in batches."""
     largest_difference: float
     """Largest difference of a log-probability between features of age 0 and features computed again."""
 
@@ -80,7 +85,7 @@ class StoredBatches(BatchFigures, BatchSizes):
     """A run on real data; null where none was asked for."""
 
 
-class Period(Part):
+class Period(Answered):
     """Batches between two renewals of the model, as nodes arrive one batch after the other."""
 
     batches: int
@@ -95,12 +100,6 @@ class Period(Part):
     """Longest time of a batch without stored features (s)."""
     longest_latency_stored_s: float
     """Longest time of a batch with stored features, indexing and storing included (s)."""
-    accuracy: float
-    """Share of the arrived nodes that are classified correctly at once, without stored features."""
-    accuracy_stored: float
-    """Share of the arrived nodes classified correctly, with features stored before later arrivals."""
-    mean_age: float
-    """Mean age of the stored features that were read, in batches."""
 
 
 class Arrivals(Part):

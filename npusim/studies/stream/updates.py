@@ -1,15 +1,26 @@
-"""Streams of updates of a data graph: nodes and edges that come and go, generated or read from a file."""
+"""Streams of updates of a data graph, and how long answers take behind them.
+
+Nodes and edges come and go, by a generated stream or one of a file. Where requests and updates come at random
+times, one server does both, in order.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf, isnan
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from npusim.config.tables import Choice, Number, csv_records, read_table
+from npusim.config.tables import Choice, MaybeNumber, Number, csv_records, read_table
 from npusim.errors import ConfigError, UnknownNameError, shown
 from npusim.files import read_text
+from npusim.system.demands import Demand
+from npusim.system.mix import DeviceSpec, StreamSpec
+from npusim.system.schedulers import SCHEDULERS
+from npusim.system.simulation import Flow, Simulation, System
+from npusim.system.statistics import figures, steady
 
 EVENTS = ("add_node", "remove_node", "add_edge", "remove_edge")
 """What can happen; an edge is undirected."""
@@ -19,18 +30,10 @@ _MOST = 1e9
 _MOST_NODES = 10_000_000
 
 
-class _Times(Number):
-    """Number of times that an event happens; an empty field counts as one."""
-
-    def value(self, text: str) -> float | None:
-        """Return the number, or None."""
-        return super().value(text) if text else 1.0
-
-
 _COLUMNS = (
     Number("update", above=False, most=_MOST, whole=True),
     Choice("event", EVENTS),
-    _Times("count", above=False, most=_MOST, whole=True),
+    MaybeNumber("count", above=False, most=_MOST, whole=True),
 )
 
 
@@ -44,8 +47,7 @@ class Update:
     """File and line that say so; a generated update has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(NamedTuple):
     """How large the graph is."""
 
     nodes: int
@@ -108,7 +110,7 @@ def read_events(path: Path) -> list[Update]:
             allowed = "each event of an update once"
             raise ConfigError(f"{shown(name)} a second time", file=table.file, line=line, allowed=allowed)
         last = float(at)
-        counts[str(name)] = int(times)
+        counts[str(name)] = 1 if isnan(float(times)) else int(times)
     return updates
 
 
@@ -147,3 +149,38 @@ def sizes(start: Size, updates: Sequence[Update]) -> Iterator[Size]:
 def _refuse(update: Update, found: str, allowed: str) -> None:
     if update.origin:
         raise ConfigError(found, file=update.origin, allowed=allowed)
+
+
+_SERVER, _ANSWERS, _MOST = "server", 20_000, 50_000
+
+
+Rates = tuple[float, float]
+"""Mean rates of independent updates and requests, each at random times, in 1/s."""
+
+
+def response_times(update_s: Sequence[float], inference_s: Sequence[float], rates: Rates) -> dict[str, float]:
+    """Return mean and 99th percentile of the time to an answer, and the mean time to the end of an update.
+
+    Parameters
+    ----------
+    update_s, inference_s : sequence of float
+        Times of successive updates, and of inferences; repeated where they end. None is returned of them
+        where they take more time than there is: the queue would grow without end.
+    """
+    sizes = (update_s, inference_s)
+    if sum(rate * float(np.mean(times_s)) for rate, times_s in zip(rates, sizes, strict=True)) >= 1.0:
+        return {}
+    flows = []
+    for name, rate, times_s in zip(("updates", "requests"), rates, sizes, strict=True):
+        arrivals = {"kind": "poisson", "rate": f"{rate!r} Hz"}
+        spec = StreamSpec.model_validate({"network": name, "arrivals": arrivals})
+        flows.append(Flow(spec, {_SERVER: Demand(1.0, 1.0)}, times_s))
+    simulation = Simulation(System(flows, {_SERVER: (DeviceSpec(), 1)}, inf, SCHEDULERS["fifo"]))
+    simulation.run(min(_ANSWERS / min(rates), _MOST / sum(rates)))
+    updates, requests = (figures(steady(np.array(each.response_s))) for each in simulation.answers)
+    values = {
+        "answer_s": requests["mean_s"],
+        "answer_p99_s": requests["p99_s"],
+        "in_force_s": updates["mean_s"],
+    }
+    return {name: value for name, (value, _) in values.items()}

@@ -117,7 +117,7 @@ def _mixed(
         net.convolution(part, own, f"{name}/part{i}", kernel, stride, activation, own if is_depthwise else 1)
         for i, (part, own, kernel) in enumerate(zip(parts, widths, kernels, strict=True))
     ]
-    return net.concat(results, f"{name}/concat")
+    return net.joined(results, f"{name}/concat")
 
 
 def _inverted(net: Network, x: str, b: Row, name: str) -> str:
@@ -130,7 +130,7 @@ def _inverted(net: Network, x: str, b: Row, name: str) -> str:
     if b.excite:
         x = _excited(net, x, inputs, b, name)
     x = _mixed(net, x, b.channels, [1] * b.split_project, f"{name}/project")
-    return net.add(source, x, f"{name}/add") if net.shape(x) == net.shape(source) else x
+    return net.plus(source, x, f"{name}/add") if net.shape(x) == net.shape(source) else x
 
 
 def _excited(net: Network, x: str, inputs: int, b: Row, name: str) -> str:
@@ -142,7 +142,7 @@ def _excited(net: Network, x: str, inputs: int, b: Row, name: str) -> str:
     squeezed = net.mean_pool(x, f"{name}/squeeze")
     squeezed = net.convolution(squeezed, narrow, f"{name}/squeeze/reduce", activation=activation)
     squeezed = net.convolution(squeezed, channels, f"{name}/squeeze/expand", activation=b.gate)
-    return net.multiply(x, squeezed, f"{name}/excite")
+    return net.times(x, squeezed, f"{name}/excite")
 
 
 def _basic(net: Network, x: str, b: Row, name: str) -> str:
@@ -150,7 +150,7 @@ def _basic(net: Network, x: str, b: Row, name: str) -> str:
     source = _projected(net, x, b, name)
     x = net.convolution(x, b.channels, f"{name}/spatial0", 3, b.stride, b.activation)
     x = net.convolution(x, b.channels, f"{name}/spatial1", 3)
-    return net.activation(b.activation, net.add(x, source, f"{name}/add"), name)
+    return net.activation(b.activation, net.plus(x, source, f"{name}/add"), name)
 
 
 def _bottleneck(net: Network, x: str, b: Row, name: str) -> str:
@@ -159,7 +159,7 @@ def _bottleneck(net: Network, x: str, b: Row, name: str) -> str:
     x = net.convolution(x, width, f"{name}/reduce", 1, 1, b.activation)
     x = net.convolution(x, width, f"{name}/spatial", 3, b.stride, b.activation)
     x = net.convolution(x, b.channels, f"{name}/expand")
-    return net.activation(b.activation, net.add(x, source, f"{name}/add"), name)
+    return net.activation(b.activation, net.plus(x, source, f"{name}/add"), name)
 
 
 def _projected(net: Network, x: str, b: Row, name: str) -> str:
@@ -185,13 +185,13 @@ def _aggregation(net: Network, x: str, b: Row, name: str) -> str:
         build = _separable if b.depthwise else _convolution
         x = build(net, x, inner, f"{name}/layer{i}")
         parts.append(x)
-    joined = net.concat(parts, f"{name}/concat")
+    joined = net.joined(parts, f"{name}/concat")
     x = net.convolution(joined, b.channels, f"{name}/fuse", activation=b.activation)
     if b.last:
         squeezed = net.mean_pool(x, f"{name}/squeeze")
         squeezed = net.convolution(squeezed, b.channels, f"{name}/squeeze/expand", activation=b.gate)
-        x = net.multiply(x, squeezed, f"{name}/excite")
-    return net.add(x, source, f"{name}/add") if net.shape(x) == net.shape(source) and b.shortcut else x
+        x = net.times(x, squeezed, f"{name}/excite")
+    return net.plus(x, source, f"{name}/add") if net.shape(x) == net.shape(source) and b.shortcut else x
 
 
 def _shuffled(net: Network, x: str, b: Row, name: str) -> str:
@@ -204,7 +204,7 @@ def _shuffled(net: Network, x: str, b: Row, name: str) -> str:
         kept = _separable(net, x, inner, f"{name}/branch")
     x = net.convolution(x, half, f"{name}/expand", activation=b.activation)
     x = _separable(net, x, inner, f"{name}/filter")
-    x = net.concat((kept, x), f"{name}/concat")
+    x = net.joined((kept, x), f"{name}/concat")
     shape = net.shape(x)
     x = net.reshape(x, (shape[0], 2, half, *shape[2:]), f"{name}/pairs")
     x = net.transpose(x, (0, 2, 1, 3, 4), f"{name}/shuffle")
@@ -221,7 +221,7 @@ def conv(
 def _residual(net: Network, x: str, hidden: int, name: str, shortcut: bool) -> str:
     width = net.shape(x)[1]
     y = conv(net, conv(net, x, hidden, f"{name}/conv1", 3), width, f"{name}/conv2", 3)
-    return net.add(x, y, f"{name}/add") if shortcut else y
+    return net.plus(x, y, f"{name}/add") if shortcut else y
 
 
 def halves(net: Network, x: str, width: int, name: str) -> list[str]:
@@ -235,7 +235,7 @@ def _csp(net: Network, x: str, b: Row, name: str) -> str:
     parts = halves(net, x, width, name)
     for i in range(b.layers):
         parts.append(_inner(net, parts[-1], b, f"{name}/block{i}"))
-    return conv(net, net.concat(parts, f"{name}/concat"), b.channels, f"{name}/conv2")
+    return conv(net, net.joined(parts, f"{name}/concat"), b.channels, f"{name}/conv2")
 
 
 def _inner(net: Network, x: str, b: Row, name: str) -> str:
@@ -249,7 +249,7 @@ def _inner(net: Network, x: str, b: Row, name: str) -> str:
     for i in range(2):
         y = _residual(net, y, width // 2, f"{name}/block{i}", b.shortcut)
     kept = conv(net, x, width // 2, f"{name}/conv2")
-    return conv(net, net.concat((y, kept), f"{name}/concat"), width, f"{name}/conv3")
+    return conv(net, net.joined((y, kept), f"{name}/concat"), width, f"{name}/conv3")
 
 
 def _pyramid_pooling(net: Network, x: str, b: Row, name: str) -> str:
@@ -258,8 +258,8 @@ def _pyramid_pooling(net: Network, x: str, b: Row, name: str) -> str:
     parts = [net.rounded(net.convolution(x, width, f"{name}/conv1", activation=b.activation))]
     for i in range(3):
         parts.append(net.max_pool(parts[-1], f"{name}/pool{i}", 5, 1))
-    x = conv(net, net.concat(parts, f"{name}/concat"), b.channels, f"{name}/conv2")
-    return net.add(x, source, f"{name}/add") if b.shortcut else x
+    x = conv(net, net.joined(parts, f"{name}/concat"), b.channels, f"{name}/conv2")
+    return net.plus(x, source, f"{name}/add") if b.shortcut else x
 
 
 def _partial_attention(net: Network, x: str, b: Row, name: str) -> str:
@@ -268,14 +268,14 @@ def _partial_attention(net: Network, x: str, b: Row, name: str) -> str:
     kept, x = halves(net, x, half, name)
     for i in range(b.layers):
         x = _attention_block(net, x, f"{name}/block{i}" if i else name)
-    return conv(net, net.concat((kept, x), f"{name}/concat"), 2 * half, f"{name}/conv2")
+    return conv(net, net.joined((kept, x), f"{name}/concat"), 2 * half, f"{name}/conv2")
 
 
 def _attention_block(net: Network, x: str, name: str) -> str:
     width = net.shape(x)[1]
-    x = net.add(x, _pixel_attention(net, x, f"{name}/attention"), f"{name}/add")
+    x = net.plus(x, _pixel_attention(net, x, f"{name}/attention"), f"{name}/add")
     y = net.convolution(conv(net, x, 2 * width, f"{name}/feed1"), width, f"{name}/feed2")
-    return net.add(x, y, f"{name}/feed_add")
+    return net.plus(x, y, f"{name}/feed_add")
 
 
 def _pixel_attention(net: Network, x: str, name: str) -> str:
@@ -289,19 +289,19 @@ def _pixel_attention(net: Network, x: str, name: str) -> str:
     query, keys, values = net.split(y, (key, key, value), f"{name}/split", axis=2)
     query = net.scaled(query, f"{name}/scale")
     scores = net.product(query, keys, f"{name}/scores", transpose_a=True, to_float=True)
-    weights = net.editor.unary("Softmax", scores, f"{name}/softmax", axes=(3,))
+    weights = net.unary("Softmax", scores, f"{name}/softmax", axes=(3,))
     y = net.product(values, weights, f"{name}/values", transpose_b=True)
     y = net.reshape(y, (batch, channels, height, width), f"{name}/join_heads")
     values = net.reshape(values, (batch, channels, height, width), f"{name}/values_map")
     position = net.convolution(values, channels, f"{name}/position", 3, groups=channels)
-    return net.convolution(net.add(y, position, f"{name}/add"), channels, f"{name}/project")
+    return net.convolution(net.plus(y, position, f"{name}/add"), channels, f"{name}/project")
 
 
 def above(net: Network, x: str, finer: str, name: str) -> str:
     """Join a map, twice as high and wide, with one of that size."""
     height, width = net.shape(finer)[2:]
     larger = net.upsample(net.rounded(x), height, width, f"{name}/upsample")
-    return net.concat((larger, finer), f"{name}/concat")
+    return net.joined((larger, finer), f"{name}/concat")
 
 
 def _doubled(net: Network, x: str, b: Row, name: str) -> str:
@@ -376,12 +376,12 @@ def detections(
                 x = conv(net, x, channels, f"{place}/depthwise", 3, groups=channels)
             x = conv(net, x, wide, place, 1 if is_separable else 3)
         scores.append(_rows(net, net.convolution(x, classes, f"head{i}/class", to_float=True)))
-    net.editor.region = "detections"
-    distances = net.concat(boxes, "detections/boxes", 2, to_float=True)
+    net.region = "detections"
+    distances = net.joined(boxes, "detections/boxes", 2, to_float=True)
     decoded = _decoded(net, distances, bins, end_to_end)
-    joined = net.concat(scores, "detections/classes", 2, to_float=True)
+    joined = net.joined(scores, "detections/classes", 2, to_float=True)
     probabilities = net.activation("Sigmoid", joined, "detections")
-    found = net.concat((decoded, probabilities), "detections/output", to_float=True)
+    found = net.joined((decoded, probabilities), "detections/output", to_float=True)
     return _best(net, found, classes) if end_to_end else found
 
 
@@ -392,60 +392,60 @@ def _rows(net: Network, x: str) -> str:
 
 def _decoded(net: Network, x: str, bins: int, as_corners: bool) -> str:
     """Boxes [N, 4, A] of distances or of distributions over them, from the anchors' points."""
-    editor, place = net.editor, "detections/decode"
+    place = "detections/decode"
     batch, _, anchors = net.shape(x)
     if bins > 1:
         x = net.reshape(x, (batch, 4, bins, anchors), f"{place}/bins")
         x = net.transpose(x, (0, 2, 1, 3), f"{place}/transpose")
-        x = editor.unary("Softmax", x, f"{place}/softmax", axes=(1,))
+        x = net.unary("Softmax", x, f"{place}/softmax", axes=(1,))
         weight = net.constant(f"{place}/expectation/weight", (1, bins, 1, 1))
         shape = (batch, 1, 4, anchors)
-        x = editor.op("Convolution", (x, weight), shape, net.dtype, f"{place}/expectation", **window())
+        x = net.op("Convolution", (x, weight), shape, net.dtype, f"{place}/expectation", **window())
         x = net.reshape(x, (batch, 4, anchors), f"{place}/distances")
     near, far = net.split(x, (2, 2), f"{place}/split")
     points = net.constant(f"{place}/points", (1, 2, anchors))
-    low = editor.eltwise("Subtract", points, near, f"{place}/low")
-    high = editor.eltwise("Add", points, far, f"{place}/high")
+    low = net.eltwise("Subtract", points, near, f"{place}/low")
+    high = net.eltwise("Add", points, far, f"{place}/high")
     if not as_corners:
-        middle = editor.eltwise("Add", low, high, f"{place}/middle")
+        middle = net.eltwise("Add", low, high, f"{place}/middle")
         half = net.constant(f"{place}/half", (1, 1, 1))
-        size = editor.eltwise("Subtract", high, low, f"{place}/size")
-        low, high = editor.eltwise("Multiply", middle, half, f"{place}/centre"), size
-    boxes = net.concat((low, high), f"{place}/concat", to_float=True)
+        size = net.eltwise("Subtract", high, low, f"{place}/size")
+        low, high = net.eltwise("Multiply", middle, half, f"{place}/centre"), size
+    boxes = net.joined((low, high), f"{place}/concat", to_float=True)
     return net.scaled(boxes, f"{place}/stride", (1, 1, anchors))
 
 
 def _best(net: Network, x: str, classes: int) -> str:
     """Return the best detections [N, 300, 6]: anchors by their best class, then pairs of anchor and class."""
-    editor, place = net.editor, "detections/best"
+    place = "detections/best"
     x = net.transpose(x, (0, 2, 1), f"{place}/transpose")
     batch, anchors, _ = net.shape(x)
     count = min(MOST_DETECTIONS, anchors)
     boxes, scores = net.split(x, (4, classes), f"{place}/split", axis=2)
-    best = editor.reduce("ReduceMax", scores, (2,), f"{place}/class")
+    best = net.reduce("ReduceMax", scores, (2,), f"{place}/class")
     chosen = _largest(net, best, count, f"{place}/anchors")
     chosen = net.reshape(chosen, (batch, count, 1), f"{place}/anchors/column")
     scores = _fetched(net, scores, chosen, f"{place}/scores")
     flat = net.reshape(scores, (batch, count * classes), f"{place}/scores/flat")
     pairs = _largest(net, flat, count, f"{place}/pairs")
     values = net.reshape(pairs, (batch, count, 1), f"{place}/pairs/column")
-    number = editor.constant(f"{place}/classes", (1,), DType.INT32)
-    label = editor.eltwise("FloorMod", values, number, f"{place}/label")
-    label = editor.add("Convert", (label,), f"{place}/label/float", net.dtype)
-    anchor = editor.eltwise("Divide", values, number, f"{place}/anchor")
+    number = net.constant(f"{place}/classes", (1,), DType.INT32)
+    label = net.eltwise("FloorMod", values, number, f"{place}/label")
+    label = net.add("Convert", (label,), f"{place}/label/float", net.dtype)
+    anchor = net.eltwise("Divide", values, number, f"{place}/anchor")
     boxes = _fetched(net, _fetched(net, boxes, chosen, f"{place}/boxes0"), anchor, f"{place}/boxes")
     score = net.reshape(f"{place}/pairs", (batch, count, 1), f"{place}/score")
-    return net.concat((boxes, score, label), f"{place}/output", 2, to_float=True)
+    return net.joined((boxes, score, label), f"{place}/output", 2, to_float=True)
 
 
 def _largest(net: Network, x: str, count: int, name: str) -> str:
     """Add a TopK over the last axis and return the name of its indices; the values have the name itself."""
     batch = net.shape(x)[0]
-    number = net.editor.constant(f"{name}/count", (), DType.INT32)
-    values = Tensor(name, (batch, count), net.editor.tensors[x].dtype)
+    number = net.constant(f"{name}/count", (), DType.INT32)
+    values = Tensor(name, (batch, count), net.tensors[x].dtype)
     indices = Tensor(f"{name}:1", (batch, count), DType.INT32)
-    operator = Operator(name, "TopK", (x, number), (name, indices.name), {"axes": (1,)}, net.editor.region)
-    net.editor.add_operator(operator, [values, indices])
+    operator = Operator(name, "TopK", (x, number), (name, indices.name), {"axes": (1,)}, net.region)
+    net.add_operator(operator, [values, indices])
     return indices.name
 
 
@@ -453,6 +453,6 @@ def _fetched(net: Network, x: str, rows: str, name: str) -> str:
     """Add a GatherElements of whole rows: the indices repeated along the last axis."""
     batch, count, _ = net.shape(rows)
     shape = (batch, count, net.shape(x)[2])
-    repeated = net.editor.op("Broadcast", (rows,), shape, DType.INT32, f"{name}/rows")
-    dtype = net.editor.tensors[x].dtype
-    return net.editor.op("GatherElements", (x, repeated), shape, dtype, name, axes=(1,))
+    repeated = net.op("Broadcast", (rows,), shape, DType.INT32, f"{name}/rows")
+    dtype = net.tensors[x].dtype
+    return net.op("GatherElements", (x, repeated), shape, dtype, name, axes=(1,))

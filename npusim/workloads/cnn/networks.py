@@ -22,8 +22,8 @@ def build_unet(net: Network, x: str, classes: int) -> Graph:
         levels.append(x)
     for i in reversed(range(len(_WIDTHS) - 1)):
         x = net.upward_convolution(x, _WIDTHS[i], f"up{i}/upsample")
-        x = _double(net, net.concat((levels[i], x), f"up{i}/concat"), _WIDTHS[i], f"up{i}")
-    return net.finish(net.convolution(x, classes, "classes", to_float=True))
+        x = _double(net, net.joined((levels[i], x), f"up{i}/concat"), _WIDTHS[i], f"up{i}")
+    return net.finished(net.convolution(x, classes, "classes", to_float=True))
 
 
 def _double(net: Network, x: str, width: int, name: str) -> str:
@@ -60,7 +60,7 @@ def build_ssd_mobilenet_v1(net: Network, x: str, classes: int) -> Graph:
         for predictions, length, what in ((boxes, 4, "boxes"), (scores, classes, "scores")):
             x = net.convolution(level, anchors * length, f"head{i}/{what}", to_float=True)
             predictions.append(_flat(net, x, f"head{i}/{what}"))
-    return net.finish(_detections(net, boxes, scores, classes))
+    return net.finished(_detections(net, boxes, scores, classes))
 
 
 def _flat(net: Network, x: str, name: str) -> str:
@@ -72,16 +72,16 @@ def _flat(net: Network, x: str, name: str) -> str:
 
 def _detections(net: Network, boxes: Sequence[str], scores: Sequence[str], classes: int) -> str:
     """Join the maps and add DetectionOutput: [1, 1, N * 100, 7]."""
-    net.editor.region = "detections"
-    offsets = net.concat(boxes, "detections/boxes", to_float=True)
-    joined = net.concat(scores, "detections/scores", to_float=True)
+    net.region = "detections"
+    offsets = net.joined(boxes, "detections/boxes", to_float=True)
+    joined = net.joined(scores, "detections/scores", to_float=True)
     confidences = net.activation("Sigmoid", joined, "detections")
     batch, length = net.shape(offsets)
     anchors = net.constant("detections/anchors", (1, 2, length))
     inputs = (offsets, confidences, anchors)
     attrs: dict[str, Any] = {"num_classes": classes, "top_k": _KEPT, "keep_top_k": (_KEPT,)}
     shape = (1, 1, batch * _KEPT, 7)
-    return net.editor.op("DetectionOutput", inputs, shape, net.dtype, "detections/output", **attrs)
+    return net.op("DetectionOutput", inputs, shape, net.dtype, "detections/output", **attrs)
 
 
 _PYRAMID = 64
@@ -98,7 +98,7 @@ def build_efficientdet_d0(net: Network, x: str, classes: int) -> Graph:
         maps = _pyramid_layer(net, maps, f"pyramid{layer}")
     boxes = _head(net, maps, 4 * _ANCHORS, "boxes")
     scores = _head(net, maps, classes * _ANCHORS, "scores")
-    return net.finish(_detections(net, boxes, scores, classes))
+    return net.finished(_detections(net, boxes, scores, classes))
 
 
 def _resampled(net: Network, x: str, height: int, width: int, name: str) -> str:
@@ -129,12 +129,12 @@ def _pyramid_layer(net: Network, maps: list[str], name: str) -> list[str]:
 def _fused(net: Network, inputs: Sequence[str], name: str) -> str:
     """The weighted sum of maps at the first one's size, and a separable convolution over it."""
     height, width = net.shape(inputs[0])[2:]
-    net.editor.region = name
+    net.region = name
     total = ""
     for i, x in enumerate(inputs):
         x = _resampled(net, x, height, width, f"{name}/input{i}")
         x = net.scaled(x, f"{name}/input{i}/weighted")
-        total = net.editor.eltwise("Add", total, x, f"{name}/sum{i}") if total else x
+        total = net.eltwise("Add", total, x, f"{name}/sum{i}") if total else x
     x = net.activation("Swish", total, name)
     return _separable(net, x, _PYRAMID, name, to_float=True)
 
@@ -178,9 +178,9 @@ def build_yolo_v3_tiny(net: Network, x: str, classes: int) -> Graph:
     x = net.convolution(x, 128, "neck/narrow", activation="PRelu")
     x = net.convolution(above(net, x, fine, "neck"), 256, "head1/conv", 3, activation="PRelu")
     outputs.append(_region(net, net.convolution(x, predicted, "head1/predict", to_float=True), "head1"))
-    return net.finish(*outputs)
+    return net.finished(*outputs)
 
 
 def _region(net: Network, x: str, name: str) -> str:
     """OpenVINO's RegionYolo: sigmoids of positions and classes of the three anchors."""
-    return net.editor.unary("RegionYolo", x, f"{name}/region", num=3, do_softmax=False)
+    return net.unary("RegionYolo", x, f"{name}/region", num=3, do_softmax=False)

@@ -15,8 +15,7 @@ from npusim.units import refuse
 from npusim.workloads.cnn import ImageSpec, blocks
 from npusim.workloads.cnn.blocks import Activation, Positive, Row, rounded_channels
 from npusim.workloads.network import Network
-from npusim.workloads.spec import WorkloadKind
-from npusim.workloads.variants import variant_file
+from npusim.workloads.spec import WorkloadKind, variant_file
 
 
 class BlocksSpec(ImageSpec):
@@ -104,7 +103,7 @@ def build_rows(net: Network, x: str, spec: BlocksSpec, prefix: str = "") -> list
         if row.block == "detect":
             break
         if row.block == "concat":
-            results.append(net.concat(sources, name))
+            results.append(net.joined(sources, name))
             continue
         channels = _scaled(spec, row.channels, not place) if row.channels else net.shape(sources[0])[1]
         count = _repetitions(spec, place)
@@ -131,7 +130,7 @@ def build_table(net: Network, x: str, spec: BlocksSpec) -> Graph:
     if spec.model == "detector":
         maps = [results[place] for place in spec.rows[-1].inputs]
         is_separable = not any(row.block == "c2f" for row in spec.rows)
-        return net.finish(
+        return net.finished(
             blocks.detections(net, maps, spec.classes, spec.bins, is_separable, spec.end_to_end)
         )
     x = results[-1]
@@ -140,8 +139,8 @@ def build_table(net: Network, x: str, spec: BlocksSpec) -> Graph:
     if spec.features:
         x = net.convolution(x, spec.features, "head/expand", 1, 1, spec.activation)
     if spec.features_of_mean or net.shape(x)[2:] == (1, 1):
-        return net.finish(blocks.classes_of(net, x, spec.classes))
-    return net.finish(blocks.classified(net, x, spec.classes))
+        return net.finished(blocks.classes_of(net, x, spec.classes))
+    return net.finished(blocks.classified(net, x, spec.classes))
 
 
 def _build(spec: BlocksSpec, name: str, _: Path) -> Graph:

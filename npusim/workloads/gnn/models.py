@@ -6,11 +6,13 @@ Gather and delivered by a Scatter, both slow on an NPU; PyTorch Geometric models
 compressed rows is what a library for sparse matrices multiplies on a CPU or GPU.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from collections.abc import Callable
 from typing import Any
 
-from npusim.graph import Editor, Graph, GraphMeta, GraphStructure
+from npusim.graph import Graph, GraphMeta, GraphStructure
+from npusim.graph.editor import Rewriter
 from npusim.ops import DType, Role, Storage
 from npusim.workloads.gnn.spec import FORMS, GnnSpec
 from npusim.workloads.gnn.statistics import sampled_edges
@@ -19,129 +21,137 @@ PREPROCESS = "preprocess"
 """Region of the operators that prepare the edges."""
 
 
-def start(spec: GnnSpec, structure: GraphStructure, sampled_edges: int | None = None) -> tuple[Editor, str]:
-    """Return an editor for a workload, and the name of its features [N, F]."""
-    on_npu = tuple(form for form in FORMS[spec.model] if form != "csr") if spec.form == "csr" else ()
-    meta = GraphMeta(
-        model=spec.model,
-        form=spec.form,
-        dataset=structure.name,
-        precision=spec.dtype,
-        neighbours=spec.neighbours,
-        npu_forms=on_npu,
-        sampled_edges=sampled_edges,
-    )
-    editor = Editor(f"{spec.model}-{structure.name}", structure, meta=meta)
-    x = editor.input("x", (structure.nodes, structure.features), spec.dtype, role=Role.FEATURES)
-    blocks = structure.feature_block_density.get(16)
-    editor.change_tensor(x, density=structure.feature_density, block_density=blocks)
-    return editor, x
+class Builder(Rewriter):
+    """A network on a data graph under construction; names are relative to the region."""
+
+    def __init__(self, spec: GnnSpec, data: GraphStructure, sampled: int | None = None) -> None:
+        forms = FORMS[spec.model] if spec.form == "csr" else ()
+        meta = GraphMeta(
+            model=spec.model,
+            form=spec.form,
+            dataset=data.name,
+            precision=spec.dtype,
+            neighbours=spec.neighbours,
+            npu_forms=tuple(form for form in forms if form != "csr"),
+            sampled_edges=sampled,
+        )
+        super().__init__(f"{spec.model}-{data.name}", data, meta=meta)
+        self.spec, self.data, self.dtype = spec, data, spec.dtype
+
+    def features(self, nodes: int, **fields: Any) -> str:
+        """Add the features `x` [N, F]."""
+        fields |= {"role": Role.FEATURES, "density": self.data.feature_density}
+        return self.input("/x", (nodes, self.data.features), self.dtype, **fields)
+
+    def all_features(self) -> str:
+        """Add the features of all nodes."""
+        return self.features(self.data.nodes, block_density=self.data.feature_block_density.get(16))
+
+    def linear(self, x: str, width: int, region: str, name: str = "matmul", bias: bool = True) -> str:
+        """Add `x W^T (+ b)` for `x` [N, inputs], the weight [width, inputs] as PyTorch stores it."""
+        self.region = region
+        tensor = self.tensors[x]
+        shape = (width, tensor.shape[-1])
+        matrix = self.constant(f"{name}/weight", shape, tensor.dtype, role=Role.WEIGHT)
+        product = self.matmul(x, matrix, name, transpose_b=True)
+        return self.biased(product, region) if bias else product
+
+    def biased(self, x: str, region: str) -> str:
+        """Add a bias [1, F] to `x` [N, F]."""
+        self.region, tensor = region, self.tensors[x]
+        bias = self.constant("add/bias", (1, tensor.shape[-1]), tensor.dtype, role=Role.BIAS)
+        return self.eltwise("Add", x, bias, "add")
+
+    def activation(self, type_: str, x: str, region: str, **attrs: Any) -> str:
+        """Add an activation."""
+        self.region = region
+        return self.unary(type_, x, type_.lower(), **attrs)
+
+    def finish_layer(self, x: str, layer: int, layers: int, type_: str, **attrs: Any) -> str:
+        """Add what follows a layer: an activation, or after the last the LogSoftmax and the output."""
+        if layer + 1 < layers:
+            return self.activation(type_, x, f"layer{layer}/activation", **attrs)
+        self.outputs = [self.activation("LogSoftmax", x, "readout", axes=(1,))]
+        return self.outputs[0]
+
+    def sparse_product(self, matrix: str, x: str, region: str, *values: str) -> str:
+        """Multiply a matrix in compressed rows [N, M] by `x` [M, F].
+
+        `values` [E, heads] replace those of the matrix, in the order of its rows; heads share the columns.
+        """
+        self.region = region
+        return self.add("SparseMatMul", (matrix, x, *values), "spmm", self.tensors[x].dtype)
 
 
-def weight(editor: Editor, name: str, shape: Sequence[int], dtype: DType) -> str:
-    """Add a weight."""
-    return editor.constant(name, shape, dtype, role=Role.WEIGHT)
-
-
-def linear(editor: Editor, x: str, width: int, region: str, name: str = "matmul", bias: bool = True) -> str:
-    """Add `x W^T (+ b)` for `x` [N, inputs], the weight [width, inputs] as PyTorch stores it."""
-    editor.region = region
-    tensor = editor.tensors[x]
-    matrix = weight(editor, f"{region}/{name}/weight", (width, tensor.shape[-1]), tensor.dtype)
-    product = editor.matmul(x, matrix, f"{region}/{name}", transpose_b=True)
-    return add_bias(editor, product, region) if bias else product
-
-
-def add_bias(editor: Editor, x: str, region: str) -> str:
-    """Add a bias [1, F] to `x` [N, F]."""
-    editor.region = region
-    tensor = editor.tensors[x]
-    bias = editor.constant(f"{region}/add/bias", (1, tensor.shape[-1]), tensor.dtype, role=Role.BIAS)
-    return editor.eltwise("Add", x, bias, f"{region}/add")
-
-
-def activation(editor: Editor, type_: str, x: str, region: str, **attrs: Any) -> str:
-    """Add an activation."""
-    editor.region = region
-    return editor.unary(type_, x, f"{region}/{type_.lower()}", **attrs)
-
-
-def finish_layer(editor: Editor, x: str, layer: int, layers: int, type_: str, **attrs: Any) -> str:
-    """Add what follows a layer: an activation, or after the last the LogSoftmax and the output."""
-    if layer + 1 < layers:
-        return activation(editor, type_, x, f"layer{layer}/activation", **attrs)
-    result = activation(editor, "LogSoftmax", x, "readout", axes=(1,))
-    editor.outputs = [result]
-    return result
-
-
-@dataclass(slots=True)
 class EdgeList:
-    """Edges as two vectors of node numbers, and tensors that were computed from them."""
+    """The input `edge_index` [2, E] as two vectors of node numbers, and tensors computed from them.
 
-    editor: Editor
-    nodes: int
-    """Nodes that receive messages."""
-    sources: int
-    """Nodes that send messages."""
-    count: int
-    """Edges E, self-loops included."""
-    source: str
-    """Tensor [E] of sending nodes."""
-    target: str
-    """Tensor [E] of receiving nodes."""
-    dtype: DType
-    place: str
-    """Region of the operators that prepare the edges."""
-    shared: dict[str, str] = field(default_factory=dict)
-    """Results that layers share: OpenVINO merges equal subgraphs."""
+    Parameters
+    ----------
+    edges : int
+        Edges without self-loops.
+    nodes, sources : int
+        Nodes that receive messages, and nodes that send them.
+    layer : str
+        Layer that alone uses this list; '': all do.
+    """
 
-    def gather(self, x: str, name: str, at: str | None = None) -> str:
-        """Gather the rows of `x` [N, ...] at the sources of the edges, or at other node numbers."""
-        return self.editor.gather(x, at or self.source, name)
+    def __init__(
+        self, editor: Builder, edges: int, nodes: int, sources: int, loops: bool, layer: str = ""
+    ) -> None:
+        self.editor, self.nodes, self.sources, self.dtype = editor, nodes, sources, editor.dtype
+        self.place = editor.region = f"{layer}/{PREPROCESS}" if layer else PREPROCESS
+        self.shared: dict[str, str] = {}
+        """Results that layers share: OpenVINO merges equal subgraphs."""
+        name = f"/edge_index_{layer}" if layer else "/edge_index"
+        pairs = editor.input(name, (2, edges), DType.INT64, role=Role.EDGES, structural=True)
+        if loops:
+            own = editor.constant("loops", (2, nodes), DType.INT64)
+            pairs = editor.concat((pairs, own), 1, "add_loops")
+        self.count = edges + nodes * loops
+        """Edges E, self-loops included."""
+        self.source, self.target = (
+            editor.gather(pairs, editor.constant(f"{end}/row", (), DType.INT64, density=float(row)), end)
+            for row, end in enumerate(("source", "target"))
+        )
 
-    def target_spread(self, region: str, shape: tuple[int, ...]) -> str:
+    def target_spread(self, shape: tuple[int, ...]) -> str:
         """Return the targets repeated over a message's elements, int32 of `shape` [E, ...].
 
         This is preprocessing; a layer whose messages have a new width repeats it.
         """
-        key = f"target{shape}"
+        key, editor, here = f"target{shape}", self.editor, self.editor.region
         if key in self.shared:
             return self.shared[key]
-        editor, here = self.editor, self.editor.region
-        layer = region.split("/")[0]
-        place = editor.region = PREPROCESS if layer == PREPROCESS else f"{layer}/{PREPROCESS}"
-        index = self._target_column(place, len(shape) - 1) if len(shape) > 1 else self.target
+        layer, index = here.split("/")[0], self.target
+        editor.region = PREPROCESS if layer == PREPROCESS else f"{layer}/{PREPROCESS}"
+        if len(shape) > 1:
+            column = (self.count, *(1,) * (len(shape) - 1))
+            if str(column) not in self.shared:
+                self.shared[str(column)] = editor.reshape(self.target, column, "target_column")
+            index = self.shared[str(column)]
         if shape != editor.tensors[index].shape:
-            index = editor.op("Broadcast", (index,), shape, DType.INT64, self.free(f"{place}/broadcast"))
-        self.shared[key] = editor.add("Convert", (index,), self.free(f"{place}/convert"), DType.INT32)
+            index = editor.op("Broadcast", (index,), shape, DType.INT64, "broadcast")
+        self.shared[key] = editor.add("Convert", (index,), "convert", DType.INT32)
         editor.region = here
         return self.shared[key]
 
-    def _target_column(self, place: str, axes: int) -> str:
-        """Return the targets with `axes` further dimensions of length 1."""
-        key = f"column{axes}"
-        if key not in self.shared:
-            shape = (self.count, *(1,) * axes)
-            self.shared[key] = self.editor.reshape(self.target, shape, self.free(f"{place}/target_column"))
-        return self.shared[key]
-
-    def scatter(self, messages: str, region: str, name: str, reduction: str = "sum") -> str:
+    def scatter(self, messages: str, name: str, reduction: str = "sum") -> str:
         """Combine messages [E, ...] at their targets to [N, ...]; a node without messages gets 0."""
         editor, shape = self.editor, self.editor.tensors[messages].shape
-        index = self.target_spread(region, shape)
+        index = self.target_spread(shape)
         blank = editor.constant(f"{name}/blank", (self.nodes, *shape[1:]), self.dtype, density=0.0)
         inputs = (blank, index, messages)
         return editor.add("ScatterElementsUpdate", inputs, name, axes=(0,), reduction=reduction)
 
-    def ones(self, name: str) -> str:
+    def ones(self, name: str = "ones") -> str:
         """Add a constant of one 1 per edge."""
         return self.editor.constant(name, (self.count,), self.dtype)
 
     def matrix(self) -> str:
         """Form the dense 0/1 matrix [targets, sources]: number each cell, scatter ones into zeros."""
         editor, nodes, size = self.editor, self.nodes, self.nodes * self.sources
-        editor.region, place = self.place, f"{self.place}/adjacency"
+        editor.region, place = self.place, "adjacency"
         width = editor.constant(f"{place}/nodes", (1,), DType.INT64)
         row = editor.eltwise("Multiply", self.target, width, f"{place}/row_start")
         cell = editor.eltwise("Add", row, self.source, f"{place}/cell")
@@ -151,76 +161,27 @@ class EdgeList:
         options: dict[str, Any] = {"tensor": {"density": density}, "axes": (0,), "reduction": "none"}
         flat = editor.add("ScatterElementsUpdate", inputs, f"{place}/scatter", **options)
         fields = {"role": Role.ADJACENCY, "density": density}
-        if editor.structure is not None and self.count == editor.structure.nonzeros and nodes == self.sources:
-            fields |= {"block_density": editor.structure.padded_block_density(16), "symmetric": True}
+        if self.count == editor.data.nonzeros and nodes == self.sources:
+            fields |= {"block_density": editor.data.padded_block_density(16), "symmetric": True}
         return editor.reshape(flat, (nodes, self.sources), place, tensor=fields)
 
-    def compressed_rows(self, values: str | None = None, mean: bool = False) -> str:
+    def compressed_rows(self, *values: str, mean: bool = False) -> str:
         """Sort the edges by target into a matrix [targets, sources] in compressed rows and return its name.
 
         Parameters
         ----------
-        values : str, optional
-            Weight of each edge, [E] or [E, 1]; None: ones.
+        values : str
+            Weight of each edge, [E] or [E, 1]; without, ones.
         mean : bool
             Whether each row is divided by its length.
         """
-        self.editor.region, shape = self.place, (self.nodes, self.sources)
-        inputs = (self.source, self.target, *((values,) if values is not None else ()))
-        role = Role.NORM if mean or values is not None else Role.ADJACENCY
+        editor, shape = self.editor, (self.nodes, self.sources)
+        editor.region, inputs = self.place, (self.source, self.target, *values)
         density = min(1.0, self.count / (self.nodes * self.sources))
+        role = Role.NORM if mean or values else Role.ADJACENCY
         fields = {"role": role, "density": density, "storage": Storage.CSR}
-        name, normalise = self.free(f"{self.place}/csr"), "mean" if mean else "none"
-        return self.editor.op(
-            "EdgesToCsr", inputs, shape, self.dtype, name, tensor=fields, normalise=normalise
-        )
-
-    def free(self, name: str) -> str:
-        """Return a name, or the first of name_1, name_2 ... that no operator bears."""
-        count, free = 1, name
-        while free in self.editor.operators:
-            free, count = f"{name}_{count}", count + 1
-        return free
-
-
-def edge_list(
-    editor: Editor, edges: int, shape: tuple[int, int], dtype: DType, loops: bool, layer: str = ""
-) -> EdgeList:
-    """Add the input `edge_index` [2, E] and take its two rows apart.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Nodes that receive messages, and nodes that send them.
-    layer : str
-        Layer that alone uses this list; '': all do.
-    """
-    place = editor.region = f"{layer}/{PREPROCESS}" if layer else PREPROCESS
-    name = f"edge_index_{layer}" if layer else "edge_index"
-    pairs = editor.input(name, (2, edges), DType.INT64, role=Role.EDGES, structural=True)
-    if loops:
-        own = editor.constant(f"{place}/loops", (2, shape[0]), DType.INT64)
-        edges += shape[0]
-        pairs = editor.concat((pairs, own), 1, f"{place}/add_loops")
-    ends = []
-    for row, end in enumerate(("source", "target")):
-        number = editor.constant(f"{place}/{end}/row", (), DType.INT64, density=float(row > 0))
-        ends.append(editor.gather(pairs, number, f"{place}/{end}"))
-    return EdgeList(editor, *shape, edges, ends[0], ends[1], dtype, place)
-
-
-def sparse_product(editor: Editor, matrix: str, x: str, region: str, values: str | None = None) -> str:
-    """Multiply a matrix in compressed rows [N, M] by `x` [M, F].
-
-    Parameters
-    ----------
-    values : str, optional
-        Weights [E, heads] that replace the matrix's values, in the order of its rows; a head has F / heads
-        columns of `x`.
-    """
-    editor.region = region
-    inputs = (matrix, x, *((values,) if values is not None else ()))
-    return editor.add("SparseMatMul", inputs, f"{region}/spmm", editor.tensors[x].dtype)
+        normalise = "mean" if mean else "none"
+        return editor.op("EdgesToCsr", inputs, shape, self.dtype, "csr", tensor=fields, normalise=normalise)
 
 
 Aggregate = Callable[[str, str], str]
@@ -234,34 +195,34 @@ def build_gcn(spec: GnnSpec, structure: GraphStructure) -> Graph:
     layer; `csr`: the matrix in compressed rows. Each layer is a Linear with its bias, then the aggregation
     (as GraNNite's authors have it), with ReLU between layers.
     """
-    editor, x = start(spec, structure)
-    edges = edge_list(editor, structure.edges, (structure.nodes,) * 2, spec.dtype, loops=True)
+    editor = Builder(spec, structure)
+    x = editor.all_features()
+    edges = EdgeList(editor, structure.edges, structure.nodes, structure.nodes, loops=True)
     aggregate = normalised_sum(edges, spec.form)
     for layer, (_, width) in enumerate(spec.widths(structure.features, structure.classes)):
         combine, place = f"layer{layer}/combine", f"layer{layer}/aggregate"
         if spec.order == "transform_first":
-            x = aggregate(linear(editor, x, width, combine), place)
+            x = aggregate(editor.linear(x, width, combine), place)
         else:
-            x = linear(editor, aggregate(x, place), width, combine)
-        x = finish_layer(editor, x, layer, spec.layers, "Relu")
+            x = editor.linear(aggregate(x, place), width, combine)
+        x = editor.finish_layer(x, layer, spec.layers, "Relu")
     return editor.finish()
 
 
-def _degree_factor(editor: Editor, degree: str) -> str:
+def _degree_factor(editor: Builder, degree: str) -> str:
     """Add d^-1/2."""
-    exponent = editor.constant(f"{PREPROCESS}/exponent", (1,), editor.tensors[degree].dtype)
-    return editor.eltwise("Power", degree, exponent, f"{PREPROCESS}/degree_factor")
+    exponent = editor.constant("exponent", (1,), editor.tensors[degree].dtype)
+    return editor.eltwise("Power", degree, exponent, "degree_factor")
 
 
 def _edge_weights(edges: EdgeList) -> str:
     """Return the weight of each edge, [E, 1]: the product of the factors of its two ends."""
     editor = edges.editor
-    degree = edges.scatter(edges.ones(f"{PREPROCESS}/ones"), PREPROCESS, f"{PREPROCESS}/degree")
-    factor = _degree_factor(editor, degree)
-    left = edges.gather(factor, f"{PREPROCESS}/source_factor")
-    right = edges.gather(factor, f"{PREPROCESS}/target_factor", edges.target)
-    weights = editor.eltwise("Multiply", left, right, f"{PREPROCESS}/edge_weight")
-    return editor.reshape(weights, (edges.count, 1), f"{PREPROCESS}/edge_weight_column", "Unsqueeze")
+    factor = _degree_factor(editor, edges.scatter(edges.ones(), "degree"))
+    left = editor.gather(factor, edges.source, "source_factor")
+    right = editor.gather(factor, edges.target, "target_factor")
+    weights = editor.eltwise("Multiply", left, right, "edge_weight")
+    return editor.reshape(weights, (edges.count, 1), "edge_weight_column", "Unsqueeze")
 
 
 def _norm_matrix(edges: EdgeList) -> str:
@@ -270,11 +231,11 @@ def _norm_matrix(edges: EdgeList) -> str:
     known = editor.tensors[adjacency]
     fields = {"density": known.density, "block_density": known.block_density}
     norm = {**fields, "role": Role.NORM, "symmetric": True}
-    factor = _degree_factor(editor, editor.reduce("ReduceSum", adjacency, (1,), f"{PREPROCESS}/degree"))
-    column = editor.reshape(factor, (nodes, 1), f"{PREPROCESS}/factor_column", "Unsqueeze")
-    row = editor.reshape(factor, (1, nodes), f"{PREPROCESS}/factor_row", "Unsqueeze")
-    half = editor.eltwise("Multiply", adjacency, column, f"{PREPROCESS}/half_norm", tensor=fields)
-    return editor.eltwise("Multiply", half, row, f"{PREPROCESS}/norm", tensor=norm)
+    factor = _degree_factor(editor, editor.reduce("ReduceSum", adjacency, (1,), "degree"))
+    column = editor.reshape(factor, (nodes, 1), "factor_column", "Unsqueeze")
+    row = editor.reshape(factor, (1, nodes), "factor_row", "Unsqueeze")
+    half = editor.eltwise("Multiply", adjacency, column, "half_norm", tensor=fields)
+    return editor.eltwise("Multiply", half, row, "norm", tensor=norm)
 
 
 def normalised_sum(edges: EdgeList, form: str) -> Aggregate:
@@ -295,65 +256,61 @@ def build_sage(spec: GnnSpec, structure: GraphStructure) -> Graph:
     which is the same for a mean.
     """
     edges = sampled_edges(structure, spec.neighbours)
-    editor, x = start(spec, structure, sampled_edges=edges)
+    editor = Builder(spec, structure, edges)
+    x = editor.all_features()
     if spec.form == "gathered":
-        aggregate = _gathered(editor, spec, structure.nodes, edges)
+        aggregate = _gathered(editor, edges)
     else:
-        listed = edge_list(editor, edges, (structure.nodes,) * 2, spec.dtype, loops=False)
+        listed = EdgeList(editor, edges, structure.nodes, structure.nodes, loops=False)
         is_maximum = spec.model == "sage-max"
         aggregate = along_edges(listed, reduction="max") if is_maximum else mean_along(listed, spec.form)
     for layer, (_, width) in enumerate(spec.widths(structure.features, structure.classes)):
         combine, place = f"layer{layer}/combine", f"layer{layer}/aggregate"
         if spec.order == "transform_first":
-            neighbours = aggregate(linear(editor, x, width, combine, "neighbours"), place)
+            neighbours = aggregate(editor.linear(x, width, combine, "neighbours"), place)
         else:
-            neighbours = linear(editor, aggregate(x, place), width, combine, "neighbours")
-        root = linear(editor, x, width, combine, "root", bias=False)
-        editor.region = combine
-        x = editor.eltwise("Add", neighbours, root, f"{combine}/sum")
-        x = finish_layer(editor, x, layer, spec.layers, "Relu")
+            neighbours = editor.linear(aggregate(x, place), width, combine, "neighbours")
+        root = editor.linear(x, width, combine, "root", bias=False)
+        x = editor.eltwise("Add", neighbours, root, "sum")
+        x = editor.finish_layer(x, layer, spec.layers, "Relu")
     return editor.finish()
 
 
 def mean_along(edges: EdgeList, form: str) -> Aggregate:
     """Return the mean over neighbours in a form: along the edges, or as a product with a matrix of them."""
+    editor = edges.editor
     if form == "edges":
         return along_edges(edges, count=_counts(edges))
-    if form == "dense":
-        editor, adjacency, place = edges.editor, edges.matrix(), edges.place
-        count = editor.reduce("ReduceSum", adjacency, (1,), f"{place}/count", keep_dims=True)
-        fields = {"role": Role.NORM, "density": editor.tensors[adjacency].density}
-        norm = editor.eltwise("Divide", adjacency, count, f"{place}/norm", tensor=fields)
-        return matrix_product(editor, norm)
-    return matrix_product(edges.editor, edges.compressed_rows(mean=True), compressed=True)
+    if form == "csr":
+        return matrix_product(editor, edges.compressed_rows(mean=True), compressed=True)
+    adjacency = edges.matrix()
+    count = editor.reduce("ReduceSum", adjacency, (1,), "count", keep_dims=True)
+    fields = {"role": Role.NORM, "density": editor.tensors[adjacency].density}
+    return matrix_product(editor, editor.eltwise("Divide", adjacency, count, "norm", tensor=fields))
 
 
-def _gathered(editor: Editor, spec: GnnSpec, nodes: int, edges: int) -> Aggregate:
+def _gathered(editor: Builder, edges: int) -> Aggregate:
     """Return the aggregation of neighbours that lie side by side, [N, K, F]."""
-    shape, dtype = (nodes, spec.neighbours), spec.dtype
-    editor.region = PREPROCESS
-    chosen = editor.input("neighbours", shape, DType.INT64, role=Role.EDGES, structural=True)
-    density = min(1.0, edges / (nodes * spec.neighbours))
-    mask = editor.input("mask", shape, dtype, role=Role.MASK, structural=True, density=density)
-    index = editor.add("Convert", (chosen,), f"{PREPROCESS}/neighbours", DType.INT32)
-    fields = {"role": Role.MASK, "density": density}
-    deep = editor.reshape(mask, (*shape, 1), f"{PREPROCESS}/mask_column", "Unsqueeze", tensor=fields)
-    if spec.model == "sage-mean":
-        count = editor.reduce("ReduceSum", mask, (1,), f"{PREPROCESS}/count", keep_dims=True)
+    shape, dtype, editor.region = (editor.data.nodes, editor.spec.neighbours), editor.dtype, PREPROCESS
+    chosen = editor.input("/neighbours", shape, DType.INT64, role=Role.EDGES, structural=True)
+    fields = {"role": Role.MASK, "density": min(1.0, edges / (shape[0] * shape[1]))}
+    mask = editor.input("/mask", shape, dtype, structural=True, **fields)
+    index = editor.add("Convert", (chosen,), "neighbours", DType.INT32)
+    deep, count = editor.reshape(mask, (*shape, 1), "mask_column", "Unsqueeze", tensor=fields), ""
+    if editor.spec.model == "sage-mean":
+        count = editor.reduce("ReduceSum", mask, (1,), "count", keep_dims=True)
     else:
-        zero = editor.constant(f"{PREPROCESS}/zero", (1, 1, 1), dtype, density=0.0)
-        deep, count = editor.eltwise("Greater", deep, zero, f"{PREPROCESS}/greater"), ""
+        zero = editor.constant("zero", (1, 1, 1), dtype, density=0.0)
+        deep = editor.eltwise("Greater", deep, zero, "greater")
 
     def aggregate(x: str, region: str) -> str:
         editor.region = region
-        rows = editor.gather(x, index, f"{region}/gather")
+        rows = editor.gather(x, index, "gather")
         if not count:
-            low = editor.constant(f"{region}/low", (), editor.tensors[x].dtype)
-            rows = editor.select(deep, rows, low, f"{region}/select")
-            return editor.reduce("ReduceMax", rows, (1,), f"{region}/reduce")
-        rows = editor.eltwise("Multiply", rows, deep, f"{region}/multiply")
-        total = editor.reduce("ReduceSum", rows, (1,), f"{region}/reduce")
-        return editor.eltwise("Divide", total, count, f"{region}/divide")
+            low = editor.constant("low", (), editor.tensors[x].dtype)
+            return editor.reduce("ReduceMax", editor.select(deep, rows, low, "select"), (1,), "reduce")
+        total = editor.reduce("ReduceSum", editor.eltwise("Multiply", rows, deep, "multiply"), (1,), "reduce")
+        return editor.eltwise("Divide", total, count, "divide")
 
     return aggregate
 
@@ -373,32 +330,31 @@ def along_edges(edges: EdgeList, weights: str = "", reduction: str = "sum", coun
 
     def aggregate(x: str, region: str) -> str:
         editor.region = region
-        messages = edges.gather(x, f"{region}/gather")
+        messages = editor.gather(x, edges.source, "gather")
         if weights:
-            messages = editor.eltwise("Multiply", messages, weights, f"{region}/multiply")
-        total = edges.scatter(messages, region, f"{region}/scatter", reduction)
-        return editor.eltwise("Divide", total, count, f"{region}/divide") if count else total
+            messages = editor.eltwise("Multiply", messages, weights, "multiply")
+        total = edges.scatter(messages, "scatter", reduction)
+        return editor.eltwise("Divide", total, count, "divide") if count else total
 
     return aggregate
 
 
 def _counts(edges: EdgeList) -> str:
     """Return the sampled neighbours of each node, at least 1, [N, 1]."""
-    editor, place = edges.editor, edges.place
-    count = edges.scatter(edges.ones(f"{place}/ones"), place, f"{place}/count")
-    one = editor.constant(f"{place}/one", (1,), edges.dtype)
-    count = editor.eltwise("Maximum", count, one, f"{place}/count_clamped")
-    return editor.reshape(count, (edges.nodes, 1), f"{place}/count_column")
+    editor = edges.editor
+    count = edges.scatter(edges.ones(), "count")
+    count = editor.eltwise("Maximum", count, editor.constant("one", (1,), edges.dtype), "count_clamped")
+    return editor.reshape(count, (edges.nodes, 1), "count_column")
 
 
-def matrix_product(editor: Editor, matrix: str, compressed: bool = False) -> Aggregate:
+def matrix_product(editor: Builder, matrix: str, compressed: bool = False) -> Aggregate:
     """Return the aggregation as a product with a matrix, dense or in compressed rows."""
 
     def aggregate(x: str, region: str) -> str:
         if compressed:
-            return sparse_product(editor, matrix, x, region)
+            return editor.sparse_product(matrix, x, region)
         editor.region = region
-        return editor.matmul(matrix, x, f"{region}/matmul")
+        return editor.matmul(matrix, x, "matmul")
 
     return aggregate
 
@@ -410,59 +366,57 @@ def build_gat(spec: GnnSpec, structure: GraphStructure) -> Graph:
     `csr`: the scores as values of a matrix in compressed rows. Inner layers have `heads` heads that share
     `hidden`, the last layer has one. LeakyReLU (slope 0.2) on the scores, ELU between layers.
     """
-    editor, x = start(spec, structure)
-    edges = edge_list(editor, structure.edges, (structure.nodes,) * 2, spec.dtype, loops=True)
+    editor = Builder(spec, structure)
+    x = editor.all_features()
+    edges = EdgeList(editor, structure.edges, structure.nodes, structure.nodes, loops=True)
     present = None
     if spec.form == "dense":  # compared once: OpenVINO merges the layers' equal comparisons
-        zero = editor.constant(f"{PREPROCESS}/zero", (1, 1), edges.dtype, density=0.0)
-        present = editor.eltwise("Greater", edges.matrix(), zero, f"{PREPROCESS}/greater")
+        zero = editor.constant("zero", (1, 1), edges.dtype, density=0.0)
+        present = editor.eltwise("Greater", edges.matrix(), zero, "greater")
     rows = edges.compressed_rows() if spec.form == "csr" else None
     for layer, (_, width) in enumerate(spec.widths(structure.features, structure.classes)):
         heads = spec.heads if layer + 1 < spec.layers else 1
-        h = linear(editor, x, width, f"layer{layer}/combine", bias=False)
+        h = editor.linear(x, width, f"layer{layer}/combine", bias=False)
         if present is not None:
             x = _dense_layer(editor, h, present, layer, heads)
         else:
             x = _edge_layer(edges, h, layer, heads, rows)
-        x = add_bias(editor, x, f"layer{layer}/aggregate")
-        x = finish_layer(editor, x, layer, spec.layers, "Elu", alpha=1.0)
+        x = editor.biased(x, f"layer{layer}/aggregate")
+        x = editor.finish_layer(x, layer, spec.layers, "Elu", alpha=1.0)
     return editor.finish()
 
 
-def _dense_layer(editor: Editor, h: str, present: str, layer: int, heads: int) -> str:
+def _dense_layer(editor: Builder, h: str, present: str, layer: int, heads: int) -> str:
     """Add attention over all pairs of nodes."""
-    region = editor.region = f"layer{layer}/attention"
-    nodes, width = editor.tensors[h].shape
-    dtype = editor.tensors[h].dtype
-    stack = (heads,) if heads > 1 else ()
-    each = width // heads
+    editor.region = f"layer{layer}/attention"
+    (nodes, width), dtype = editor.tensors[h].shape, editor.tensors[h].dtype
+    stack, each = (heads,) if heads > 1 else (), width // heads
     if heads > 1:
-        split = editor.reshape(h, (nodes, heads, each), f"{region}/split_heads")
-        h = editor.transpose(split, (1, 0, 2), f"{region}/heads_first")
+        h = editor.transpose(editor.reshape(h, (nodes, heads, each), "split_heads"), (1, 0, 2), "heads_first")
 
     def score(end: str) -> str:
-        vector = weight(editor, f"{region}/{end}_score/weight", (*stack, 1, each), dtype)
-        return editor.matmul(h, vector, f"{region}/{end}_score", transpose_b=True)
+        shape = (*stack, 1, each)
+        vector = editor.constant(f"{end}_score/weight", shape, dtype, role=Role.WEIGHT)
+        return editor.matmul(h, vector, f"{end}_score", transpose_b=True)
 
     target, source = score("target"), score("source")
-    turned = editor.reshape(source, (*stack, 1, nodes), f"{region}/transpose")
-    scores = _leaky_relu(editor, editor.eltwise("Add", target, turned, f"{region}/add"), region)
+    turned = editor.reshape(source, (*stack, 1, nodes), "transpose")
+    scores = _leaky_relu(editor, editor.eltwise("Add", target, turned, "add"))
     shape = editor.tensors[scores].shape
-    low = editor.constant(f"{region}/minus_infinity", (), dtype)
-    absent = editor.op("Broadcast", (low,), shape, dtype, f"{region}/broadcast")
-    masked = editor.select(present, scores, absent, f"{region}/select")
-    weights = editor.unary("Softmax", masked, f"{region}/softmax", axes=(len(shape) - 1,))
-    region = editor.region = f"layer{layer}/aggregate"
-    result = editor.matmul(weights, h, f"{region}/matmul")
+    low = editor.constant("minus_infinity", (), dtype)
+    absent = editor.op("Broadcast", (low,), shape, dtype, "broadcast")
+    masked = editor.select(present, scores, absent, "select")
+    weights = editor.unary("Softmax", masked, "softmax", axes=(len(shape) - 1,))
+    editor.region = f"layer{layer}/aggregate"
+    result = editor.matmul(weights, h, "matmul")
     if heads > 1:
-        result = editor.transpose(result, (1, 0, 2), f"{region}/heads_last")
-        result = editor.reshape(result, (nodes, width), f"{region}/join_heads")
+        result = editor.transpose(result, (1, 0, 2), "heads_last")
+        result = editor.reshape(result, (nodes, width), "join_heads")
     return result
 
 
-def _leaky_relu(editor: Editor, scores: str, region: str) -> str:
-    slope = editor.constant(f"{region}/slope", (), editor.tensors[scores].dtype)
-    return editor.add("PRelu", (scores, slope), f"{region}/prelu")
+def _leaky_relu(editor: Builder, scores: str) -> str:
+    return editor.add("PRelu", (scores, editor.constant("slope", (), editor.tensors[scores].dtype)), "prelu")
 
 
 def _edge_layer(edges: EdgeList, flat: str, layer: int, heads: int, rows: str | None) -> str:
@@ -471,34 +425,28 @@ def _edge_layer(edges: EdgeList, flat: str, layer: int, heads: int, rows: str | 
     With compressed `rows` the weights are the values of the rows, and the messages one sparse product.
     """
     editor = edges.editor
-    region = editor.region = f"layer{layer}/attention"
-    nodes, width = editor.tensors[flat].shape
-    each, dtype = width // heads, editor.tensors[flat].dtype
-    h = editor.reshape(flat, (nodes, heads, each), f"{region}/split_heads")
+    editor.region = f"layer{layer}/attention"
+    (nodes, width), dtype = editor.tensors[flat].shape, editor.tensors[flat].dtype
+    shape = (1, heads, width // heads)
+    h = editor.reshape(flat, (nodes, *shape[1:]), "split_heads")
 
     def score(end: str) -> str:
-        name = f"{region}/{end}_score"
-        vector = weight(editor, f"{name}/weight", (1, heads, each), dtype)
-        return editor.reduce(
-            "ReduceSum", editor.eltwise("Multiply", h, vector, f"{name}/multiply"), (2,), name
-        )
+        vector = editor.constant(f"{end}_score/weight", shape, dtype, role=Role.WEIGHT)
+        scaled = editor.eltwise("Multiply", h, vector, f"{end}_score/multiply")
+        return editor.reduce("ReduceSum", scaled, (2,), f"{end}_score")
 
     source, target = score("source"), score("target")
-    at_source = edges.gather(source, f"{region}/gather_source")
-    at_target = edges.gather(target, f"{region}/gather_target", edges.target)
-    scores = _leaky_relu(editor, editor.eltwise("Add", at_source, at_target, f"{region}/add"), region)
-    most = edges.scatter(scores, region, f"{region}/scatter_max", "max")
-    most = edges.gather(most, f"{region}/gather_max", edges.target)
-    lowered = editor.eltwise("Subtract", scores, most, f"{region}/subtract")
-    raised = editor.unary("Exp", lowered, f"{region}/exp")
-    total = edges.scatter(raised, region, f"{region}/scatter_sum")
-    total = edges.gather(total, f"{region}/gather_sum", edges.target)
-    weights = editor.eltwise("Divide", raised, total, f"{region}/divide")
+    at_source = editor.gather(source, edges.source, "gather_source")
+    at_target = editor.gather(target, edges.target, "gather_target")
+    scores = _leaky_relu(editor, editor.eltwise("Add", at_source, at_target, "add"))
+    most = editor.gather(edges.scatter(scores, "scatter_max", "max"), edges.target, "gather_max")
+    raised = editor.unary("Exp", editor.eltwise("Subtract", scores, most, "subtract"), "exp")
+    total = editor.gather(edges.scatter(raised, "scatter_sum"), edges.target, "gather_sum")
+    weights = editor.eltwise("Divide", raised, total, "divide")
     region = editor.region = f"layer{layer}/aggregate"
     if rows is not None:
-        return sparse_product(editor, rows, flat, region, weights)
-    messages = edges.gather(h, f"{region}/gather")
-    column = editor.reshape(weights, (edges.count, heads, 1), f"{region}/unsqueeze_weights", "Unsqueeze")
-    scaled = editor.eltwise("Multiply", messages, column, f"{region}/multiply")
-    summed = edges.scatter(scaled, region, f"{region}/scatter")
-    return editor.reshape(summed, (nodes, width), f"{region}/join_heads")
+        return editor.sparse_product(rows, flat, region, weights)
+    messages = editor.gather(h, edges.source, "gather")
+    column = editor.reshape(weights, (edges.count, heads, 1), "unsqueeze_weights", "Unsqueeze")
+    summed = edges.scatter(editor.eltwise("Multiply", messages, column, "multiply"), "scatter")
+    return editor.reshape(summed, (nodes, width), "join_heads")

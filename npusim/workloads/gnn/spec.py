@@ -72,10 +72,14 @@ class Layer:
         """Elements of its weights."""
         return sum(branch.inputs * branch.outputs for branch in self.branches)
 
+    def changed(self, key: str, sizes: Sequence[int]) -> Layer:
+        """Return the layer with other `inputs` or `outputs` of its branches."""
+        pairs = zip(self.branches, sizes, strict=True)
+        return replace(self, branches=tuple(b.model_copy(update={key: size}) for b, size in pairs))
+
     def reading(self, inputs: int) -> Layer:
         """Return the layer where each branch reads `inputs` channels."""
-        branches = tuple(branch.model_copy(update={"inputs": inputs}) for branch in self.branches)
-        return replace(self, branches=branches, inputs=inputs)
+        return replace(self.changed("inputs", [inputs] * len(self.branches)), inputs=inputs)
 
 
 def attention_layers(widths: Sequence[tuple[int, int]], heads: int = 1) -> tuple[Layer, ...]:
@@ -98,23 +102,17 @@ def pruned(layers: Sequence[Layer], pruning: Pruning, jumping: bool = False) -> 
     last, first = len(layers) - 1, layers[0]
     kept = list(layers)
     for i in range(last if pruning.scheme == "full" else 1):
-        branches = [
-            branch.model_copy(update={"outputs": outputs})
-            for branch, outputs in zip(kept[i].branches, _kept_outputs(kept[i], pruning), strict=True)
-        ]
-        kept[i] = replace(kept[i], branches=tuple(branches))
+        kept[i] = kept[i].changed("outputs", _kept_outputs(kept[i], pruning))
     for i in range(1, last + 1):
         before = kept[:i] if jumping and i == last else kept[i - 1 : i]
         kept[i] = kept[i].reading(sum(layer.outputs for layer in before))
     if pruning.scheme == "batched":
         least = kept_channels(first.inputs, pruning)
-        branches = [
-            branch.model_copy(update={"inputs": min(first.inputs, max(least, branch.outputs))})
-            if branch.order
-            else branch
+        read = [
+            min(first.inputs, max(least, branch.outputs)) if branch.order else branch.inputs
             for branch in kept[0].branches
         ]
-        kept[0] = replace(kept[0], branches=tuple(branches))
+        kept[0] = kept[0].changed("inputs", read)
     return tuple(kept)
 
 

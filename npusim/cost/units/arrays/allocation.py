@@ -20,19 +20,8 @@ import numpy as np
 from npusim.arch.array import LEVELS, LOOPS_OF_AXIS
 from npusim.compiling.kernels import compiled, compiled_making_arrays
 from npusim.compiling.records import Floats, Ints
-from npusim.cost.machine.spatial_array import (
-    LOOP_COUNT,
-    NONE_STAYS,
-    OPERAND_COUNT,
-    OUTPUTS,
-    NestOrder,
-    add_lanes,
-    is_index,
-    is_inside,
-    is_irrelevant,
-    multiply_accumulates,
-    operand_elements,
-)
+from npusim.cost.machine import spatial_array as spatial
+from npusim.cost.machine.spatial_array import LOOP_COUNT, OPERAND_COUNT, OUTPUTS, NestOrder
 
 MOST_LOOPS = 9
 """Most factors in an order, plus one."""
@@ -79,23 +68,15 @@ class Allocation(NamedTuple):
 @compiled_making_arrays
 def new_allocation() -> Allocation:
     """Return empty storage for an allocation."""
-    shape, by_choice = (OPERAND_COUNT, LEVELS), (OPERAND_COUNT, MOST_LOOPS)
-    held, place = np.zeros(OPERAND_COUNT, np.int64), np.zeros(OPERAND_COUNT, np.int64)
+    # Rows in the order of the fields, those of equal shapes together.
+    cuts, operands = np.zeros((OPERAND_COUNT, LEVELS), np.int64), np.zeros((3, OPERAND_COUNT), np.int64)
+    c, t = np.zeros((2, OPERAND_COUNT, MOST_LOOPS)), np.zeros((5, OPERAND_COUNT, LEVELS))
+    steps, below = np.ones(LOOP_COUNT), np.ones((2, OPERAND_COUNT, LEVELS))
+    billed = np.zeros((OPERAND_COUNT, LEVELS, FLOWS))
+    t[:2] = t[4:] = 1.0
+    choices, held, place = operands[0], operands[1], operands[2]
     return Allocation(
-        np.zeros(shape, np.int64),
-        np.zeros(by_choice),
-        np.zeros(by_choice),
-        np.zeros(OPERAND_COUNT, np.int64),
-        held,
-        place,
-        np.ones(LOOP_COUNT),
-        np.ones((2, OPERAND_COUNT, LEVELS)),
-        np.ones(shape),
-        np.ones(shape),
-        np.zeros(shape),
-        np.zeros(shape),
-        np.ones(shape),
-        np.zeros((OPERAND_COUNT, LEVELS, FLOWS)),
+        cuts, c[0], c[1], choices, held, place, steps, below, t[0], t[1], t[2], t[3], t[4], billed
     )
 
 
@@ -105,7 +86,7 @@ def _fill_steps(order: NestOrder, level: int, count: int, is_whole: bool, steps:
     steps[:] = 1.0
     for i in range(count):
         steps[order.loops[i]] *= order.factors[i]
-    add_lanes(order.machine, order.unrolling.lanes, level, -1, is_whole, steps)
+    spatial.add_lanes(order.machine, order.unrolling.lanes, level, -1, is_whole, steps)
 
 
 @compiled
@@ -113,13 +94,13 @@ def _has_sums_left(order: NestOrder, level: int, first: int) -> bool:
     """Return whether outputs in a level are partial sums: factors from `first` on or lanes outside add."""
     machine = order.machine
     for i in range(first, order.loops.shape[0]):
-        if is_irrelevant(OUTPUTS, order.loops[i]):
+        if spatial.is_irrelevant(OUTPUTS, order.loops[i]):
             return True
     for axis in range(int(machine.axes)):
-        if not is_inside(machine, level, axis):
+        if not spatial.is_inside(machine, level, axis):
             for place in range(axis * LOOPS_OF_AXIS, (axis + 1) * LOOPS_OF_AXIS):
                 loop = int(machine.axis_loops[place])
-                if loop >= 0 and order.unrolling.lanes[place] > 1.0 and is_irrelevant(OUTPUTS, loop):
+                if loop >= 0 and order.unrolling.lanes[place] > 1.0 and spatial.is_irrelevant(OUTPUTS, loop):
                     return True
     return False
 
@@ -160,7 +141,7 @@ def _list_choices(order: NestOrder, level: int, operand: int, work: Allocation) 
     if operand == OUTPUTS and _has_sums_left(order, level, first):
         bits = order.nest.bits[OPERAND_COUNT]
     _fill_steps(order, level, count, False, steps)
-    whole_bits = operand_elements(order.nest, operand, steps) * bits
+    whole_bits = spatial.operand_elements(order.nest, operand, steps) * bits
     transfers_left = 1.0
     for i in range(first, count):
         transfers_left *= factors[i]
@@ -170,7 +151,7 @@ def _list_choices(order: NestOrder, level: int, operand: int, work: Allocation) 
         if held > first:
             steps[loops[held - 1]] *= factors[held - 1]
             transfers_left /= factors[held - 1]
-        size = operand_elements(order.nest, operand, steps) * bits
+        size = spatial.operand_elements(order.nest, operand, steps) * bits
         if held < count and size < whole_bits:
             size *= machine.level_copies[level]
         if size > machine.level_bits[level]:
@@ -207,7 +188,7 @@ def _keep_what_stays(order: NestOrder, work: Allocation) -> None:
     for operand in range(OPERAND_COUNT):
         for place in range(depth[operand] - 1):
             held = work.cuts[operand, place]
-            while held < loops.shape[0] and is_irrelevant(operand, loops[held]):
+            while held < loops.shape[0] and spatial.is_irrelevant(operand, loops[held]):
                 held += 1
             work.cuts[operand, place] = held
         for place in range(1, depth[operand]):
@@ -233,7 +214,7 @@ def fill_links(order: NestOrder, work: Allocation) -> None:
             below = unrolling.chain[operand, place - 1]
             for is_whole in range(2):
                 _fill_steps(order, below, held_below, is_whole == 1, work.steps)
-                elements = operand_elements(order.nest, operand, work.steps)
+                elements = spatial.operand_elements(order.nest, operand, work.steps)
                 work.below[is_whole, operand, place] = max(1.0, elements)
             period = 1.0
             for i in range(held_below):
@@ -246,12 +227,12 @@ def fill_links(order: NestOrder, work: Allocation) -> None:
 def _steps_of_one_element(order: NestOrder, operand: int, work: Allocation) -> float:
     """Return the steps for which a PE uses one weight or input; 1 for sums and for serial folds."""
     stays, loops = int(order.machine.stationary), order.loops
-    if operand == OUTPUTS or stays == NONE_STAYS:
+    if operand == OUTPUTS or stays == spatial.NONE_STAYS:
         return 1.0
     steps, is_serial = 1.0, order.machine.is_serial > 0.0
     for i in range(work.cuts[operand, 0]):
-        is_next_fold = is_serial and stays < OPERAND_COUNT and not is_irrelevant(stays, loops[i])
-        if is_next_fold or not is_irrelevant(operand, loops[i]):
+        is_next_fold = is_serial and stays < OPERAND_COUNT and not spatial.is_irrelevant(stays, loops[i])
+        if is_next_fold or not spatial.is_irrelevant(operand, loops[i]):
             break
         steps *= order.factors[i]
     return steps
@@ -263,11 +244,11 @@ def _fill_exchange(order: NestOrder, operand: int, place: int, work: Allocation)
     first, last = 0 if place == 1 else work.cuts[operand, place - 2], work.cuts[operand, place - 1] - 1
     indexed = unchanged = 1.0
     i = last
-    while i >= first and is_index(operand, order.loops[i]):
+    while i >= first and spatial.is_index(operand, order.loops[i]):
         indexed *= order.factors[i]
         i -= 1
     i = last
-    while i >= first and is_irrelevant(operand, order.loops[i]):
+    while i >= first and spatial.is_irrelevant(operand, order.loops[i]):
         unchanged *= order.factors[i]
         i -= 1
     bits = work.below[0, operand, place] * work.bits[operand, place]
@@ -312,7 +293,7 @@ def fill_traffic(order: NestOrder, steps: float, work: Allocation) -> None:
 def energy_j(order: NestOrder, work: Allocation) -> float:
     """Return the energy of an order (J): multiply-accumulates, and accesses to all levels."""
     machine, unrolling = order.machine, order.unrolling
-    total = machine.mac_j * multiply_accumulates(order.nest)
+    total = machine.mac_j * spatial.multiply_accumulates(order.nest)
     for operand in range(OPERAND_COUNT):
         for place in range(unrolling.depth[operand]):
             level, flows = unrolling.chain[operand, place], work.billed_bits[operand, place]

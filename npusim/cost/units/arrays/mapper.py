@@ -25,55 +25,22 @@ import numpy as np
 from npusim.arch.array import LOOPS_OF_AXIS
 from npusim.compiling.kernels import compiled, compiled_always, compiled_making_arrays
 from npusim.compiling.records import Floats, Ints
-from npusim.cost.lowering.tables import DpuOperation, OpRecord
+from npusim.cost.lowering.tables import DEPTHWISE, MATMUL, OpRecord
+from npusim.cost.machine import spatial_array as spatial
 from npusim.cost.machine.architecture import ArchRecord
-from npusim.cost.machine.spatial_array import (
-    BATCH,
-    GROUPS,
-    INPUT_CHANNELS,
-    KERNEL_HEIGHT,
-    KERNEL_WIDTH,
-    LOOP_COUNT,
-    OPERAND_COUNT,
-    OUTPUT_CHANNELS,
-    OUTPUT_HEIGHT,
-    OUTPUT_WIDTH,
-    OUTPUTS,
-    ArrayRecord,
-    LoopNest,
-    NestOrder,
-    is_irrelevant,
-    lanes_of,
-    unroll,
-)
-from npusim.cost.units.arrays.allocation import (
-    FROM_BELOW,
-    TO_BELOW,
-    Allocation,
-    allocate,
-    energy_j,
-    fill_links,
-    fill_traffic,
-    new_allocation,
-)
-from npusim.cost.units.arrays.timing import (
-    Transfers,
-    find_waits,
-    first_fill_cycles,
-    list_transfers,
-    new_transfers,
-    skew_cycles,
-    stall_cycles,
-    write_back_cycles,
-)
+from npusim.cost.machine.spatial_array import OPERAND_COUNT, OUTPUTS, ArrayRecord, LoopNest, NestOrder
+from npusim.cost.units.arrays import allocation, timing
+from npusim.cost.units.arrays.allocation import FROM_BELOW, TO_BELOW, Allocation, new_allocation
+from npusim.cost.units.arrays.timing import Transfers
 from npusim.cost.units.grid import mac_format
 
 MOST_FACTORS = 6
 """Factors that all loops together are cut into; a tool that searches the same orders has the same limit."""
 
 _LONGEST = 64
-_OUTPUT_LOOPS = (OUTPUT_CHANNELS, GROUPS, OUTPUT_WIDTH, OUTPUT_HEIGHT)
-_TURNS = np.array([*_OUTPUT_LOOPS, INPUT_CHANNELS, KERNEL_WIDTH, KERNEL_HEIGHT, BATCH], np.int64)
+_OUTPUT_LOOPS = (spatial.OUTPUT_CHANNELS, spatial.GROUPS, spatial.OUTPUT_WIDTH, spatial.OUTPUT_HEIGHT)
+_SUMMED_LOOPS = (spatial.INPUT_CHANNELS, spatial.KERNEL_WIDTH, spatial.KERNEL_HEIGHT, spatial.BATCH)
+_TURNS = np.array([*_OUTPUT_LOOPS, *_SUMMED_LOOPS], np.int64)
 """Which of loops with equally many factors has two of them merged first."""
 
 
@@ -88,9 +55,9 @@ def loop_factors(steps: Floats, most: int) -> tuple[Ints, Floats]:
     factors : array of float64, shape (factors,)
         The factors, ascending within a loop.
     """
-    of, counts = np.zeros((LOOP_COUNT, _LONGEST)), np.zeros(LOOP_COUNT, np.int64)
+    of, counts = np.zeros((spatial.LOOP_COUNT, _LONGEST)), np.zeros(spatial.LOOP_COUNT, np.int64)
     total = used = 0
-    for loop in range(LOOP_COUNT):
+    for loop in range(spatial.LOOP_COUNT):
         rest, prime = steps[loop], 2.0
         while rest > 1.0:
             if prime * prime > rest:
@@ -107,7 +74,7 @@ def loop_factors(steps: Floats, most: int) -> tuple[Ints, Floats]:
         _merge(of, counts)
         total -= 1
     loops, factors, place = np.zeros(total, np.int64), np.ones(total), 0
-    for loop in range(LOOP_COUNT):
+    for loop in range(spatial.LOOP_COUNT):
         for i in range(counts[loop]):
             loops[place], factors[place] = loop, of[loop, i]
             place += 1
@@ -177,9 +144,9 @@ def _is_allowed(machine: ArrayRecord, loops: Ints) -> bool:
             return False
         has_left_inner |= machine.inner[loop] == 0.0
         if stays < OPERAND_COUNT:
-            if has_moved and is_irrelevant(stays, loop):
+            if has_moved and spatial.is_irrelevant(stays, loop):
                 return False
-            has_moved |= not is_irrelevant(stays, loop)
+            has_moved |= not spatial.is_irrelevant(stays, loop)
     return True
 
 
@@ -222,21 +189,21 @@ def _cost_order(order: NestOrder, outside: int, work: Allocation, moves: Transfe
 
     Transfers of the outermost `outside` levels (0, or 1: DRAM) take no time.
     """
-    if not _is_allowed(order.machine, order.loops) or not allocate(order, work):
+    if not _is_allowed(order.machine, order.loops) or not allocation.allocate(order, work):
         return OrderCost(np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, np.inf)
     steps = 1.0
     for factor in order.factors:
         steps *= factor
-    fill_links(order, work)
-    fill_traffic(order, steps, work)
-    count = list_transfers(order, steps, outside, work, moves)
-    stalls = stall_cycles(order.machine, count, moves)
-    find_waits(steps + stalls, count, moves)
-    filling = first_fill_cycles(order, outside, moves)
-    leaving = write_back_cycles(order.unrolling, outside, moves)
-    skew = skew_cycles(order)
+    allocation.fill_links(order, work)
+    allocation.fill_traffic(order, steps, work)
+    count = timing.list_transfers(order, steps, outside, work, moves)
+    stalls = timing.stall_cycles(order.machine, count, moves)
+    timing.find_waits(steps + stalls, count, moves)
+    filling = timing.first_fill_cycles(order, outside, moves)
+    leaving = timing.write_back_cycles(order.unrolling, outside, moves)
+    skew = timing.skew_cycles(order)
     cycles = steps + stalls + filling + leaving + skew
-    return OrderCost(cycles, steps, stalls, filling, leaving, skew, energy_j(order, work))
+    return OrderCost(cycles, steps, stalls, filling, leaving, skew, allocation.energy_j(order, work))
 
 
 @compiled_making_arrays
@@ -244,8 +211,8 @@ def mapped_order(
     machine: ArrayRecord, nest: LoopNest, loops: Ints, factors: Floats, tried: int
 ) -> ArrayMapping:
     """Return the cost and traffic of one order of the loops; `tried` is copied to the result."""
-    unrolling, work = unroll(machine, nest), new_allocation()
-    cost = _cost_order(NestOrder(machine, nest, unrolling, loops, factors), 0, work, new_transfers())
+    unrolling, work = spatial.unroll(machine, nest), new_allocation()
+    cost = _cost_order(NestOrder(machine, nest, unrolling, loops, factors), 0, work, timing.new_transfers())
     billed_bits, dram_bits = work.billed_bits, np.zeros(4)
     for operand in range(OPERAND_COUNT):
         dram_bits[operand] = billed_bits[operand, unrolling.depth[operand] - 1, TO_BELOW]
@@ -256,7 +223,7 @@ def mapped_order(
 @compiled_making_arrays
 def best_order(machine: ArrayRecord, nest: LoopNest, by_energy: bool) -> ArrayMapping:
     """Return the order with the fewest cycles, or the least energy; the other breaks ties."""
-    unrolling, work, moves = unroll(machine, nest), new_allocation(), new_transfers()
+    unrolling, work, moves = spatial.unroll(machine, nest), new_allocation(), timing.new_transfers()
     loops, factors = loop_factors(unrolling.steps, MOST_FACTORS)
     order = NestOrder(machine, nest, unrolling, loops, factors)
     best_loops, best_factors = loops.copy(), factors.copy()
@@ -272,7 +239,6 @@ def best_order(machine: ArrayRecord, nest: LoopNest, by_energy: bool) -> ArrayMa
     return mapped_order(machine, nest, best_loops, best_factors, tried)
 
 
-_MATMUL, _DEPTHWISE = int(DpuOperation.MATMUL), int(DpuOperation.DEPTHWISE)
 _KEY, _PLACES = 19, 256
 """Numbers that the cost of a share depends on; most shares that are kept."""
 
@@ -307,23 +273,24 @@ def lanes_along(arch: ArchRecord, loop: int, steps: float) -> float:
     for place in range(int(arch.array.axes) * LOOPS_OF_AXIS):
         if int(arch.array.axis_loops[place]) == loop:
             pes = arch.array.axis_pes[place // LOOPS_OF_AXIS]
-            return float(np.ceil(lanes_of(pes, steps)))
+            return float(np.ceil(spatial.lanes_of(pes, steps)))
     return 1.0
 
 
 @compiled_making_arrays
 def _tile_nest(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> LoopNest:
     """Return the loop nest of one tile's rows and channels (`npusim.cost.tilings.tiling.tile_share`)."""
-    sizes = np.ones(LOOP_COUNT)
-    if op.dpu_operation == _MATMUL:
-        sizes[BATCH], sizes[OUTPUT_CHANNELS], sizes[INPUT_CHANNELS] = rows, channels, op.in_c
+    sizes = np.ones(spatial.LOOP_COUNT)
+    if op.dpu_operation == MATMUL:
+        sizes[spatial.BATCH], sizes[spatial.OUTPUT_CHANNELS] = rows, channels
+        sizes[spatial.INPUT_CHANNELS] = op.in_c
     else:
-        sizes[OUTPUT_WIDTH], sizes[OUTPUT_HEIGHT] = op.out_w, rows
-        sizes[KERNEL_WIDTH], sizes[KERNEL_HEIGHT] = op.kernel_w, op.kernel_h
-        if op.dpu_operation == _DEPTHWISE:
-            sizes[GROUPS] = channels
+        sizes[spatial.OUTPUT_WIDTH], sizes[spatial.OUTPUT_HEIGHT] = op.out_w, rows
+        sizes[spatial.KERNEL_WIDTH], sizes[spatial.KERNEL_HEIGHT] = op.kernel_w, op.kernel_h
+        if op.dpu_operation == DEPTHWISE:
+            sizes[spatial.GROUPS] = channels
         else:
-            sizes[OUTPUT_CHANNELS], sizes[INPUT_CHANNELS] = channels, op.in_c
+            sizes[spatial.OUTPUT_CHANNELS], sizes[spatial.INPUT_CHANNELS] = channels, op.in_c
     bits = 8.0 * np.array([op.b_item, op.a_item, op.c_item, arch.dpu_sum_bytes])
     if op.kept < 1.0:  # an array that skips zeros holds operands as they are stored
         bits[0], bits[1] = bits[0] * op.b_pack, bits[1] * op.a_pack
@@ -345,7 +312,7 @@ def _format_cost(arch: ArchRecord, op: OpRecord) -> float:
 def array_tile(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> tuple[float, float]:
     """Return (cycles, bytes through SRAM) of one tile's rows and channels of a product or image."""
     machine, nest = arch.array, _tile_nest(arch, op, rows, channels)
-    unrolling, work, moves = unroll(machine, nest), new_allocation(), new_transfers()
+    unrolling, work, moves = spatial.unroll(machine, nest), new_allocation(), timing.new_transfers()
     loops, factors = loop_factors(unrolling.steps, MOST_FACTORS if machine.is_deep > 0.0 else 1)
     order = NestOrder(machine, nest, unrolling, loops, factors)
     fewest, least, is_left = np.inf, np.inf, True

@@ -24,19 +24,8 @@ import numpy as np
 from npusim.arch.array import LEVELS, LOOPS_OF_AXIS
 from npusim.compiling.kernels import compiled, compiled_making_arrays
 from npusim.compiling.records import Floats, Ints
-from npusim.cost.machine.spatial_array import (
-    INPUTS,
-    ONE_OF_EACH_OPERAND,
-    ONE_PORT,
-    OPERAND_COUNT,
-    OUTPUTS,
-    TWO_OF_EACH,
-    WEIGHTS,
-    ArrayRecord,
-    NestOrder,
-    Unrolling,
-    is_irrelevant,
-)
+from npusim.cost.machine import spatial_array as spatial
+from npusim.cost.machine.spatial_array import INPUTS, OPERAND_COUNT, OUTPUTS, WEIGHTS, ArrayRecord, NestOrder
 from npusim.cost.units.arrays.allocation import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW, Allocation
 
 _PORTS = 4
@@ -70,19 +59,9 @@ class Transfers(NamedTuple):
 @compiled_making_arrays
 def new_transfers() -> Transfers:
     """Return empty storage for the transfers of one order."""
-    return Transfers(
-        np.zeros(_MOST, np.int64),
-        np.zeros(_MOST),
-        np.zeros(_MOST),
-        np.ones(_MOST),
-        np.zeros(_MOST),
-        np.zeros(_MOST),
-        np.zeros(_MOST),
-        np.zeros(_MOST, np.int64),
-        np.zeros(2 * OPERAND_COUNT * LEVELS),
-        np.zeros((OPERAND_COUNT, LEVELS)),
-        np.zeros(LEVELS),
-    )
+    t, port, link = np.ones((6, _MOST)), np.zeros(_MOST, np.int64), np.zeros(_MOST, np.int64)
+    waits, has_room = np.zeros(2 * OPERAND_COUNT * LEVELS), np.zeros((OPERAND_COUNT, LEVELS))
+    return Transfers(port, t[0], t[1], t[2], t[3], t[4], t[5], link, waits, has_room, np.zeros(LEVELS))
 
 
 @compiled
@@ -108,11 +87,11 @@ def _find_room(order: NestOrder, work: Allocation, moves: Transfers) -> None:
 @compiled
 def _port(machine: ArrayRecord, level: int, operand: int, flow: int) -> int:
     kind = int(machine.level_ports[level])
-    if kind == ONE_OF_EACH_OPERAND:
+    if kind == spatial.ONE_OF_EACH_OPERAND:
         return level * _PORTS + (operand if flow in (TO_BELOW, FROM_BELOW) else OPERAND_COUNT)
-    if kind == ONE_PORT:
+    if kind == spatial.ONE_PORT:
         return level * _PORTS
-    if kind == TWO_OF_EACH:
+    if kind == spatial.TWO_OF_EACH:
         return level * _PORTS + flow
     return level * _PORTS + (1 if flow in (FROM_BELOW, FROM_ABOVE) else 0)
 
@@ -308,7 +287,7 @@ def _fill_cycles(order: NestOrder, operand: int, outside: int, moves: Transfers)
 
 
 @compiled
-def write_back_cycles(unrolling: Unrolling, outside: int, moves: Transfers) -> float:
+def write_back_cycles(unrolling: spatial.Unrolling, outside: int, moves: Transfers) -> float:
     """Return the cycles in which the last results pass out through all levels."""
     total = 0.0
     for place in range(1, unrolling.depth[OUTPUTS] - outside):
@@ -329,7 +308,7 @@ def skew_cycles(order: NestOrder) -> float:
     stays, folds, is_inside = int(machine.stationary), 1.0, True
     if stays < OPERAND_COUNT:
         for i in range(order.loops.shape[0]):
-            is_inside = is_inside and is_irrelevant(stays, order.loops[i])
+            is_inside = is_inside and spatial.is_irrelevant(stays, order.loops[i])
             folds *= 1.0 if is_inside else order.factors[i]
     for axis in range(int(machine.axes)):
         skew += machine.axis_pes[axis] - 1.0
