@@ -71,6 +71,7 @@ def test_base_accuracy_is_that_of_the_published_recipe(model: str, cora: Accurac
     assert low - 2 * TOLERANCE <= base.accuracy <= high + 2 * TOLERANCE
 
 
+@pytest.mark.laws
 def test_each_technique_changes_accuracy_as_measured(cora: AccuracyReport) -> None:
     for result in cora.results:
         assert result.change == pytest.approx(expected_change(result.techniques), abs=TOLERANCE), result
@@ -80,6 +81,7 @@ def test_each_technique_changes_accuracy_as_measured(cora: AccuracyReport) -> No
     assert judged >= set(technique_names()) - set(announced("npusim.techniques")) - of_values
 
 
+@pytest.mark.laws
 def test_exact_techniques_keep_every_answer_in_fp32(cora: AccuracyReport) -> None:
     for result in cora.results:
         if result.numbers == "fp32" and result.techniques not in ("effop+grax2", "effop+grax2:form=source"):
@@ -88,6 +90,7 @@ def test_exact_techniques_keep_every_answer_in_fp32(cora: AccuracyReport) -> Non
             assert result.largest_difference < 1e-4, result
 
 
+@pytest.mark.laws
 def test_fp16_and_8_bits_change_few_answers(cora: AccuracyReport) -> None:
     exact = [r for r in cora.results if "grax2" not in r.techniques or "rank2" in r.techniques]
     assert all(result.agreement > 0.998 for result in exact if result.numbers == "fp16")
@@ -97,6 +100,7 @@ def test_fp16_and_8_bits_change_few_answers(cora: AccuracyReport) -> None:
     assert ("stagr+quantgr", "fp32") not in numbers
 
 
+@pytest.mark.laws
 def test_grax2_literal_differs_where_rank2_does_not(cora: AccuracyReport) -> None:
     found = {r.techniques: r for r in of(cora, "gat-cora") if r.numbers == "fp32"}
     literal, exact = found["effop+grax2"], found["effop+grax2:form=rank2"]
@@ -104,6 +108,7 @@ def test_grax2_literal_differs_where_rank2_does_not(cora: AccuracyReport) -> Non
     assert literal.agreement < exact.agreement == 1.0
 
 
+@pytest.mark.laws
 def test_stacks_that_a_model_does_not_allow_are_left_out_with_the_reason(cora: AccuracyReport) -> None:
     left = {(one.workload, one.techniques): one.reason for one in cora.skipped}
     assert "masked maximum" in left[("gcn-cora", "grax3")]
@@ -111,6 +116,7 @@ def test_stacks_that_a_model_does_not_allow_are_left_out_with_the_reason(cora: A
     assert not {(r.workload, r.techniques) for r in cora.results} & set(left)
 
 
+@pytest.mark.laws
 def test_the_report_is_a_document_of_its_schema_and_a_page(cora: AccuracyReport) -> None:
     import jsonschema
     from rich.console import Console
