@@ -186,27 +186,36 @@ def _fitting(uses: dict[str, _Use], order: list[str], capacity: float, moments: 
 
 
 def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Use]:
-    """Return the use of every tensor that passes between groups on one array device only."""
+    """Return the use of every result that may stay in SRAM: one array device makes it and reads it.
+
+    What a host touches, or another part of the network reads, has to be in DRAM. A result that nobody reads
+    is in SRAM while its maker works. An output of the network may stay for later readers, and is written too.
+    """
     maker: dict[str, int] = {}
-    foreign: set[str] = set()
+    must_be_in_dram: set[str] = set()
     users: dict[str, list[int]] = {}
     for i, group in enumerate(groups):
         op = graph.operators[group.main]
         if group.unit.is_host:
-            foreign.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])
+            must_be_in_dram.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])
         elif group.unit is not Unit.VIEW:
             if cost.is_state_copy(op, group.unit):  # the driver copies into DRAM
-                foreign.update(op.outputs)
+                must_be_in_dram.update(op.outputs)
             maker.update(dict.fromkeys(graph.operators[group.members[-1]].outputs, i))
             for tensor in stored_inputs(graph, group, root):
                 users.setdefault(tensor, []).append(i)
-    foreign.update(stored for name in graph.passed_between_parts for stored in root[name])
+    must_be_in_dram.update(stored for name in graph.passed_between_parts for stored in root[name])
     uses = {}
     for name, first in maker.items():
         readers = users.get(name, [])
-        if name not in foreign and all(groups[i].device == groups[first].device for i in readers):
-            last_use = max(readers, default=first)
-            uses[name] = _Use(graph.tensors[name].bytes, first, last_use, 1 + len(readers))
+        is_of_one_device = all(groups[i].device == groups[first].device for i in readers)
+        if name not in must_be_in_dram and is_of_one_device:
+            uses[name] = _Use(
+                bytes=graph.tensors[name].bytes,
+                first=first,
+                last=max(readers, default=first),
+                moves=1 + len(readers),  # one write, and a read for each reader
+            )
     return uses
 
 

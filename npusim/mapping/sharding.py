@@ -155,36 +155,65 @@ Shape = tuple[int, ...]
 
 
 def _layouts_of(op: Operator, shapes: Sequence[Shape], result: Shape, way: Division) -> list[Layout]:
-    """Return the layouts of an operator, the preferred ones first; operands left out stay whole."""
-    rank, rows = len(result), op.traits.rows
+    """Return the layouts that divide an operator, the preferred ones first.
+
+    Of layouts that move equally many bytes the first is taken: `way` prefers those that divide rows and
+    images, or those that divide channels. Operands that a layout leaves out stay whole.
+    """
+    # Transposed convolutions stay whole: neighbouring inputs add to the same outputs, and the axes of
+    # their filters are others.
+    is_convolution = op.family in (Family.CONVOLUTION, Family.DEPTHWISE) and "Backprop" not in op.type
     if op.family in (Family.MATMUL, Family.AGGREGATE) and min(map(len, shapes[:2])) > 1:
-        return _of_product(op.attrs, shapes[:2], rank, way)
-    if op.family in (Family.CONVOLUTION, Family.DEPTHWISE) and "Backprop" not in op.type:
-        halo = max(0, shapes[1][2 - rank] - op.attrs.get("strides", (1,))[0])
-        channels = [Layout((None, 0), 1), Layout((1, 1), None)]
-        if op.family is Family.DEPTHWISE:
-            channels = [Layout((1, 0), 1)]
-        images = [Layout((0,), 0), Layout((2,), 2, halo)]
-        return [*images, *channels] if way == "rows" else [*channels, *images]
-    if op.family is Family.POOLING:
-        return [Layout((1,), 1), Layout((0,), 0)]
-    if "order" in op.attrs:
-        return [Layout((axis,), target) for target, axis in enumerate(op.attrs["order"])]
+        return _of_product(op.attrs, shapes[:2], len(result), way)
+    if is_convolution:
+        return _of_convolution(op, shapes[1], len(result), way)
+    if op.family is Family.POOLING:  # by channels, by images of the batch
+        return [Layout(operands=(1,), result=1), Layout(operands=(0,), result=0)]
+    if "order" in op.attrs:  # a transpose: axis `order[i]` becomes axis i
+        return [Layout(operands=(axis,), result=i) for i, axis in enumerate(op.attrs["order"])]
     if op.family is Family.VIEW and shapes:
-        return [
-            Layout((axis,), target)
-            for axis, size in enumerate(shapes[0])
-            for target, length in enumerate(result)
-            if prod(shapes[0][:axis]) == prod(result[:target]) and min(size, length) > 1
-            if size % length == 0 or length % size == 0
-        ]
-    if op.family.work_class is WorkClass.POINTWISE or rows in (RowUse.SAME, RowUse.ALONG_AXES):
-        reduced = () if rows is RowUse.SAME else op.attrs.get("axes", (-1,))
-        kept = [axis for axis in range(rank) if axis not in {at % rank for at in reduced}]
-        if any(len(shape) > rank for shape in shapes):
-            return []
-        return [Layout(tuple(_aligned(shape, axis - rank) for shape in shapes), axis) for axis in kept]
+        return _of_view(shapes[0], result)
+    if op.family.work_class is WorkClass.POINTWISE or op.traits.rows in (RowUse.SAME, RowUse.ALONG_AXES):
+        return _of_independent_rows(op, shapes, len(result))
     return []
+
+
+def _of_convolution(op: Operator, kernel: Shape, rank: int, way: Division) -> list[Layout]:
+    """Return the layouts of a convolution of images (batch, channels, height, ...), as its result has."""
+    if op.family is Family.DEPTHWISE:  # each channel has a filter of its own
+        channels = [Layout(operands=(1, 0), result=1)]
+    else:  # by output channels; by input channels, which leaves partial sums
+        channels = [Layout(operands=(None, 0), result=1), Layout(operands=(1, 1), result=None)]
+    kernel_height = kernel[2 - rank]
+    halo = max(0, kernel_height - op.attrs.get("strides", (1,))[0])
+    # By images of the batch; by rows of each image, where windows reach into the neighbour's rows.
+    images = [Layout(operands=(0,), result=0), Layout(operands=(2,), result=2, halo=halo)]
+    return [*images, *channels] if way == "rows" else [*channels, *images]
+
+
+def _of_view(shape: Shape, result: Shape) -> list[Layout]:
+    """Return the layouts of a view: axes of operand and result whose shares are the same bytes.
+
+    The axes before both must have equally many elements, and one length must be a multiple of the other.
+    """
+    return [
+        Layout(operands=(axis,), result=target)
+        for axis, size in enumerate(shape)
+        for target, length in enumerate(result)
+        if prod(shape[:axis]) == prod(result[:target]) and min(size, length) > 1
+        if size % length == 0 or length % size == 0
+    ]
+
+
+def _of_independent_rows(op: Operator, shapes: Sequence[Shape], rank: int) -> list[Layout]:
+    """Return the layouts of an operator along the axes that it does not reduce; operands are broadcast."""
+    if any(len(shape) > rank for shape in shapes):
+        return []
+    reduced = () if op.traits.rows is RowUse.SAME else op.attrs.get("axes", (-1,))
+    kept = [axis for axis in range(rank) if axis not in {at % rank for at in reduced}]
+    return [
+        Layout(operands=tuple(_aligned(shape, axis - rank) for shape in shapes), result=axis) for axis in kept
+    ]
 
 
 def _aligned(shape: Shape, from_end: int) -> Axis:
@@ -194,6 +223,7 @@ def _aligned(shape: Shape, from_end: int) -> Axis:
 
 
 def _of_product(attrs: Any, shapes: Sequence[Shape], rank: int, way: Division) -> list[Layout]:
+    """Return the layouts of a product: by batch, rows, columns, or depth, which leaves partial sums."""
     (left, right), a, b = map(len, shapes), attrs.get("transpose_a", 0), attrs.get("transpose_b", 0)
     by_rows, by_columns = Layout((left - 2 + a, None), rank - 2), Layout((None, right - 1 - b), rank - 1)
     batches = [

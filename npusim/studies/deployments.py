@@ -36,6 +36,8 @@ from npusim.techniques.blocks import TilesParameters, places_of_nodes, tiling_of
 from npusim.techniques.neighbourhoods import matrix_from
 
 _FIXED_EDGES = (EdgeData.CONSTANT, EdgeData.LAID_OUT)
+_EDGES_AS_INPUT = "grad"
+"""Technique that reads the edges of each part or sample as an input: one model serves all."""
 _LARGE_NODES = 20_000
 """Nodes from which on parts and samples are compared: a dense matrix of so many takes 0.8 GB."""
 _PART_NODES = (4096, 16384)
@@ -92,17 +94,25 @@ Share: TypeAlias = tuple[Deployment, Inputs | None, Cached]
 
 
 def compare_deployments(scenario: Scenario, best: str, *, is_run: bool = False) -> list[Deployment]:
-    """Cost deployments to compute all answers, fastest first, impossible ones last.
+    """Return the cost of each way to compute the answers of all nodes, on each device.
+
+    The network runs on the whole graph at once, on one part after the other, or on samples of neighbours.
 
     Parameters
     ----------
     best : str
-        Technique stack to try beside the single layouts of the edges.
+        Technique stack to try; also tried are the network itself and each technique that fixes the edges.
     is_run : bool
         Run the whole network, to compare the answers of samples.
+
+    Returns
+    -------
+    list of Deployment
+        Fastest first; behind them those that cannot run or be advised, each with its `problem`. On the whole
+        graph all stacks, on parts and samples the fastest stack of each device.
     """
-    layouts = [name for name in technique_names() if get(name).edges in _FIXED_EDGES]
-    stacks = list(dict.fromkeys([best, *layouts, NONE]))
+    fixing = [name for name in technique_names() if get(name).edges in _FIXED_EDGES]
+    stacks = list(dict.fromkeys([best, *fixing, NONE]))
     deployments = list(_on_devices(scenario, Deployment(graph="whole"), stacks))
     module, graph = _example_of(scenario) or (None, None)
     shares = () if graph is None else _shares(scenario.baseline, module, graph, is_run=is_run)
@@ -111,10 +121,16 @@ def compare_deployments(scenario: Scenario, best: str, *, is_run: bool = False) 
             deployments.append(share.model_copy(update={"problem": share.problem or "no edge lies in it"}))
             continue
         part = scenario.with_(network=module, inputs=as_tensors(inputs))
-        possible = [stack for stack in (*stacks, "grad") if share.is_exact or not fixes_edges(stack)]
-        slowest_first = sorted(_on_devices(part, share, possible, cached), key=_rank, reverse=True)
-        deployments.extend({each.device: each for each in slowest_first}.values())
+        # Neighbours are sampled anew for each batch: a model compiled for fixed edges would serve but one.
+        tried = [each for each in (*stacks, _EDGES_AS_INPUT) if share.is_exact or not fixes_edges(each)]
+        deployments.extend(_fastest_per_device(_on_devices(part, share, tried, cached)))
     return sorted(deployments, key=_rank)
+
+
+def _fastest_per_device(deployments: Iterable[Deployment]) -> Iterable[Deployment]:
+    """Return the deployment of each device that ranks first."""
+    slowest_first = sorted(deployments, key=_rank, reverse=True)
+    return {each.device: each for each in slowest_first}.values()
 
 
 def _example_of(scenario: Scenario) -> tuple[Any, ExampleGraph] | None:
@@ -124,6 +140,7 @@ def _example_of(scenario: Scenario) -> tuple[Any, ExampleGraph] | None:
 
 
 def _rank(deployment: Deployment) -> tuple[bool, float]:
+    """Return the sort key of deployments: those without a problem first, then by time."""
     return bool(deployment.problem), deployment.all_nodes_s or 0.0
 
 

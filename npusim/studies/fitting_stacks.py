@@ -35,12 +35,13 @@ def fitting_stacks(
     usable: Callable[[Technique], bool] = lambda technique: True,
     times: dict[str, float] | None = None,
 ) -> FittingStacks:
-    """Find the stacks that fit a network.
+    """Find the technique stack that makes a network fastest, greedily, and the stacks on the way to it.
 
-    The baseline is what runs fastest today with the same results: the network with what follows from its
-    edges ready-made (`BASE`) where that is legal, else the network itself or the best exact technique that
-    needs no new compiler. On it the technique that saves most is stacked, then the next, until none saves
-    `LEAST_GAIN`; one that needs another first is tried together with it.
+    The baseline is what runs fastest today with the same results. Where that is legal, it is `BASE`: all that
+    follows from the edges of a graph alone, as its norm matrix, is computed before inferences. Else it is the
+    network itself, or the best exact technique that needs no new compiler. On the baseline the technique that
+    saves most is stacked, then the next, until none saves `LEAST_GAIN` of the time. A technique that needs
+    another first is tried together with it.
 
     Parameters
     ----------
@@ -50,6 +51,12 @@ def fitting_stacks(
         Which techniques to choose from; all by default.
     times : dict of str to float, optional
         Times of stacks on the same scenario, which the search reads and adds to.
+
+    Returns
+    -------
+    FittingStacks
+        `stacks` are without repeats and in this order: the baseline; it with each one technique that gains
+        on it, fastest first; the stacks grown from it, one technique more at a time, the best last.
 
     Examples
     --------

@@ -244,13 +244,15 @@ def _groups(graph: Graph, problem: Problem, placement: _Nodes, modelled: Problem
 
 def _totals(terms: Terms, loads: Any) -> dict[str, Any]:
     """Return latency, throughput and energy of a placement, from its loads; None where it is infeasible."""
+    # The objective named "latency" is the time between two results: with one request in flight the sum of
+    # all times, with several that of the busiest resource.
     interval_s = mapping.objective_of_loads(replace(terms, minimise="latency"), loads)
     if not interval_s < inf:
         return dict(_NOWHERE)
-    alone_s = float(loads[: len(terms.contexts) + 1].sum())  # each device's time, and all launches
+    one_request_s = float(loads[: len(terms.contexts) + 1].sum())  # each device's time, and all launches
     return {
         # Little's law: with `requests` in flight, one ends per interval.
-        "latency_s": float(max(alone_s, terms.requests * interval_s)),
+        "latency_s": float(max(one_request_s, terms.requests * interval_s)),
         "throughput_per_s": float(1.0 / interval_s),
         "energy_j": float(mapping.objective_of_loads(replace(terms, minimise="energy"), loads)),
     }

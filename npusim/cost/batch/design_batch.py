@@ -128,22 +128,28 @@ def new_states(arrays: int, states: int) -> States:
 
 @compiled_making_arrays
 def new_batch(base: Floats, groups: PointGroups, table: PlanTable, points: int) -> Batch:
-    """Return an empty batch for at most so many points, which start from the numbers `base`."""
-    arrays, hosts, first = groups.arrays, groups.hosts, SHARED_SIZE + groups.arrays * ARRAY_SIZE
-    operators, has_hosts = np.empty(table.fused_chains.shape[1], table.rows.dtype), False
-    for o in range(operators.shape[0]):
+    """Return an empty batch for at most `points` points, whose numbers start as `base`.
+
+    Numbers of the machine come first, then those of each array device, then those of each host. A batch has
+    storage for `POINTS` points at most: each may have a state of its own, and they share `BLOCK` columns of
+    rates and times.
+    """
+    arrays, hosts, operator_count = groups.arrays, groups.hosts, table.fused_chains.shape[1]
+    operators, has_hosts = np.empty(operator_count, table.rows.dtype), False
+    for o in range(operator_count):  # the first plan changes every operator, in order
         operators[o] = table.rows[table.changes[o, 1]]
         has_hosts = has_hosts or operators[o].unit == HOST
-    points = min(points, POINTS)
-    numbers = base.copy()
-    shared, of_arrays, of_hosts = numbers[:SHARED_SIZE], numbers[SHARED_SIZE:first], numbers[first:]
+    points, numbers = min(points, POINTS), base.copy()
+    hosts_start = SHARED_SIZE + arrays * ARRAY_SIZE
+    shared, of_arrays = numbers[:SHARED_SIZE], numbers[SHARED_SIZE:hosts_start]
+    of_hosts = numbers[hosts_start:]
     return Batch(
         operators=operators,
         has_hosts=has_hosts,
         numbers=numbers,
         archs=Archs(shared.view(SHARED_DTYPE), of_arrays.view(ARCH_DTYPE), of_hosts.view(HOST_DTYPE)),
         rates=np.zeros((arrays, RATES, BLOCK)),
-        independent=plan_independent(arrays, hosts, operators.shape[0], min(BLOCK, points)),
+        independent=plan_independent(arrays, hosts, operator_count, min(BLOCK, points)),
         states=new_states(arrays, points),
         counts=np.zeros(2, np.int64),
         column_of=np.empty(points, np.int64),

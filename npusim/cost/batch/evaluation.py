@@ -28,7 +28,7 @@ from npusim.cost.machine.architecture import ARCH_DTYPE, Archs, weighs_energy
 from npusim.cost.machine.design_point import ARRAY_SIZE, SHARED_SIZE, SRAM_COLUMN, ArchRow
 from npusim.cost.network.plan_costs import change_rows, keep_better_plan, start_plans, sum_rows
 from npusim.cost.network.prefetch import schedule
-from npusim.cost.network.terms import Costing, fill_terms
+from npusim.cost.network.terms import ROOT, Costing, fill_terms
 from npusim.cost.tilings.search import GroupSearch, fits, plain_ms, search_rows
 from npusim.cost.units import rates as laws
 from npusim.cost.units import resources
@@ -240,29 +240,45 @@ def _compare_plans(work: Work) -> None:
     start_plans(costing)
     for plan in range(costing.table.family.shape[0]):
         if _sum_plan(work, costing, plan, False):
-            _prefetch(work, costing.table.family[plan])
+            _fill_prefetch_savings(work, costing.table.family[plan])
             keep_better_plan(costing, plan, arrays, work.batch.counts[0], work.prefetch.saved_s, work.best)
 
 
 @compiled
-def _prefetch(work: Work, family: int) -> None:
-    """Write the time that prefetch saves under a plan, at the columns where the plan may become the best."""
+def _least_latency_s(work: Work, column: int) -> float:
+    """Return a lower bound of the latency under the latest plan (s): prefetch saves all stalls at most."""
+    sums, independent = work.costing.sums, work.batch.independent
+    least_s = independent.launches_s[column]
+    for d in range(work.batch.archs.arrays.shape[0]):
+        work_s = sums.work_s[ROOT, d, column] - sums.stalls_s[ROOT, d, column]
+        least_s += work_s + independent.dispatches_s[d, column]
+    for h in range(independent.hosts_s.shape[0]):
+        least_s += independent.hosts_s[h, column]
+    return float(least_s)
+
+
+@compiled
+def _fill_prefetch_savings(work: Work, family: int) -> None:
+    """Write the time that prefetch saves under the latest plan, at each column (design points) of a batch.
+
+    `family` is that of the plan: plans of one fusion. The schedule is skipped where it changes nothing: there
+    is no stall, or the plan cannot become the best even without stalls. The latter is known for one request
+    in flight alone, where latency is the sum of all times.
+    """
     batch, sums, best = work.batch, work.costing.sums, work.best
-    arrays, independent, is_prefetching = batch.archs.arrays, batch.independent, False
+    arrays, is_prefetching = batch.archs.arrays, False
     for d in range(arrays.shape[0]):
         is_prefetching = is_prefetching or arrays[d].prefetch > 0.0
-    for c in range(batch.counts[0] if is_prefetching else 0):
-        least_s, stalls_s = independent.launches_s[c], 0.0
+    for column in range(batch.counts[0] if is_prefetching else 0):
+        stalls_s = 0.0
         for d in range(arrays.shape[0]):
-            stalls_s += sums.stalls_s[-1, d, c]
-            least_s += sums.work_s[-1, d, c] - sums.stalls_s[-1, d, c] + independent.dispatches_s[d, c]
-        for h in range(independent.hosts_s.shape[0]):
-            least_s += independent.hosts_s[h, c]
-        is_single = independent.requests[c] <= 1.0 and best.plans[c] >= 0
-        if stalls_s > 0.0 and not (is_single and least_s > best.latency_s[c]):
-            schedule(work.costing, family, arrays, c, work.prefetch)
+            stalls_s += sums.stalls_s[ROOT, d, column]
+        may_be_best = best.plans[column] < 0 or batch.independent.requests[column] > 1.0
+        may_be_best = may_be_best or not _least_latency_s(work, column) > best.latency_s[column]
+        if stalls_s > 0.0 and may_be_best:
+            schedule(work.costing, family, arrays, column, work.prefetch)
         else:
-            work.prefetch.saved_s[:, c] = 0.0
+            work.prefetch.saved_s[:, column] = 0.0
 
 
 @compiled

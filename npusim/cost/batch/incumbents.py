@@ -18,6 +18,7 @@ from npusim.compiling.kernels import compiled
 from npusim.compiling.records import Bools, Floats, Ints
 from npusim.cost.batch.design_batch import Work
 from npusim.cost.lowering.tables import TOTAL_DTYPE
+from npusim.cost.network.terms import ROOT
 from npusim.cost.tilings.candidates import reads_dram
 from npusim.cost.units import rates as laws
 from npusim.cost.units import resources
@@ -174,7 +175,7 @@ def are_dominated(work: Work, incumbents: Incumbents, thread: int) -> bool:
     least, work_s, search = costing.independent, costing.sums.work_s, costing.search
     latency_s = least.launches_s[0]
     for d in range(work_s.shape[1]):
-        latency_s += work_s[-1, d, 0] + least.dispatches_s[d, 0]
+        latency_s += work_s[ROOT, d, 0] + least.dispatches_s[d, 0]
         for k in range(COUNT):
             bounds.demands[d, 0, k] = search.demands[d, k]
     for h in range(least.hosts_s.shape[0]):
@@ -192,7 +193,7 @@ def are_dominated(work: Work, incumbents: Incumbents, thread: int) -> bool:
         dram_bytes, read_bytes, written_bytes = moved_bytes(demands, 0)
         for part_j in dynamic_j(demands, 0, dram_bytes, read_bytes + written_bytes, states.unit_j[d], 0):
             energy_j += part_j
-        device_s = work_s[-1, d, 0] + least.dispatches_s[d, 0]
+        device_s = work_s[ROOT, d, 0] + least.dispatches_s[d, 0]
         energy_j += states.unit_j[d, 0, resources.STATIC_W] * device_s / least.contexts[d, 0]
     for h in range(least.hosts_j.shape[0]):
         energy_j += least.hosts_j[h, 0]

@@ -68,6 +68,9 @@ def fill_reuse(
 ) -> None:
     """Fill in the reuse distances and pinned bytes of the operator table, which memory levels read.
 
+    Distances are computed twice: for levels of each device's own, and for shared levels (columns with suffix
+    `_shared`), to which all devices behind a level are one.
+
     Parameters
     ----------
     on_arrays : mapping of int to Use
@@ -77,30 +80,38 @@ def fill_reuse(
     shared : mapping of str to str
         The shared level of each device that has one.
     """
-    kept = {t.name for t in graph.tensors.values() if t.cached and t.kind is not TensorKind.ACTIVATION}
-    uses: list[Use | None] = []
+    marked = {t.name for t in graph.tensors.values() if t.cached and t.kind is not TensorKind.ACTIVATION}
+    uses: list[Use | None] = []  # None for a view
     for i, group in enumerate(groups):
         use = on_arrays.get(i) or (_on_host(graph, group, roots) if group.device else None)
-        if use is not None and use.a and use.triangle_bytes:
-            use = replace(use, a=dict.fromkeys(use.a, use.triangle_bytes / len(use.a)))
-        uses.append(use)
-    _fill(table, uses, leaving, kept, "")
+        uses.append(None if use is None else _with_triangle(use))
+    _fill(table, uses, leaving, marked, suffix="")
     if shared:
-        for i, use in enumerate(uses):
-            if use is not None and use.device in shared:
-                uses[i] = replace(use, device=f"level {shared[use.device]}")
-        _fill(table, uses, leaving, kept, "_shared")
+        of_levels = [None if use is None else _behind_shared_level(use, shared) for use in uses]
+        _fill(table, of_levels, leaving, marked, suffix="_shared")
+
+
+def _with_triangle(use: Use) -> Use:
+    """Return a use with the bytes of `a` that move: of a symmetric matrix the stored triangle alone."""
+    if not use.a or not use.triangle_bytes:
+        return use
+    return replace(use, a=dict.fromkeys(use.a, use.triangle_bytes / len(use.a)))
+
+
+def _behind_shared_level(use: Use, shared: Mapping[str, str]) -> Use:
+    """Return a use with the shared level in place of its device, which is then one for all behind it."""
+    return replace(use, device=f"level {shared[use.device]}") if use.device in shared else use
 
 
 def _fill(
-    table: Any, uses: Sequence[Use | None], leaving: Collection[str], kept: Collection[str], suffix: str
+    table: Any, uses: Sequence[Use | None], leaving: Collection[str], marked: Collection[str], suffix: str
 ) -> None:
     """Fill in reuse distances and pinned bytes in the columns with `suffix` (own or shared levels)."""
     pinned_bytes: dict[str, dict[str, float]] = {}
     for user in filter(None, uses):
         operands = {**(user.a or {}), **(user.b or {})}
-        kept_bytes = {name: size for name, size in operands.items() if name in kept}
-        pinned_bytes.setdefault(user.device, {}).update(kept_bytes)
+        marked_bytes = {name: size for name, size in operands.items() if name in marked}
+        pinned_bytes.setdefault(user.device, {}).update(marked_bytes)
     pinned = {name for sizes in pinned_bytes.values() for name in sizes}
     for row, use, between in zip(table, uses, bytes_between(uses, leaving, pinned), strict=True):
         if use is not None:

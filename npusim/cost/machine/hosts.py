@@ -167,23 +167,27 @@ _LEVELS = CACHE_LEVELS
 
 @compiled
 def derive_host(host: HostRecord, dram: DramRates) -> None:
-    """Fill the derived columns of a host."""
+    """Fill in a host's time per byte, latency and capacity of each cache level and DRAM, and its powers.
+
+    A cache that a host lacks (0 bytes) has the time and latency of what lies behind it, and the capacity of
+    what lies before it.
+    """
     bytes_per_s = host.bytes_per_s
-    if host.core_bytes_per_s > 0.0:
+    if host.core_bytes_per_s > 0.0:  # few cores draw less than DRAM gives
         bytes_per_s = min(bytes_per_s, host.cores * host.core_bytes_per_s)
     host.level_s_per_byte[_LEVELS] = 1.0 / bytes_per_s
     host.level_wait_s[_LEVELS] = dram.latency_s
-    for behind in range(_LEVELS):  # from DRAM to the core: what is nearer is no slower
-        i = _LEVELS - 1 - behind
+    for outer_levels in range(_LEVELS):  # from DRAM to the core: what is nearer is no slower
+        i = _LEVELS - 1 - outer_levels
         per_byte, wait = host.level_s_per_byte[i + 1], host.level_wait_s[i + 1]
         if host.cache_bytes[i] > 0.0:
             per_byte = min(per_byte, 1.0 / host.cache_bytes_per_s[i])
             wait = min(wait, host.cache_latency_s[i])
         host.level_s_per_byte[i], host.level_wait_s[i] = per_byte, wait
-    within = 0.0
-    for i in range(_LEVELS):
-        within = max(within, host.cache_bytes[i])
-        host.level_bytes[i] = within
+    capacity_bytes = 0.0
+    for i in range(_LEVELS):  # from the core outwards: a level counts as no smaller than a nearer one
+        capacity_bytes = max(capacity_bytes, host.cache_bytes[i])
+        host.level_bytes[i] = capacity_bytes
     _derive_power(host, dram)
 
 

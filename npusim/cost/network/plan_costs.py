@@ -20,7 +20,7 @@ from npusim.cost.units.levels import shared_levels_s
 from npusim.cost.units.rates import overlapped_s, stall_s
 
 FAMILY, UNFIT = range(2)
-"""Places in `Costing.plan`."""
+"""Places in `Costing.plan_state`."""
 _PEAK = 5
 """Place of the SRAM peak in `Sums.table`."""
 
@@ -182,30 +182,40 @@ def fused_stall_s(work: FusedWork) -> float:
 def start_plans(costing: Costing) -> None:
     """Forget the latest plan."""
     costing.row_of[:] = -1
-    costing.plan[FAMILY], costing.plan[UNFIT] = -1, 0
+    costing.plan_state[FAMILY], costing.plan_state[UNFIT] = -1, 0
+
+
+@compiled
+def _mark_stale(sums: Sums, leaf: int) -> None:
+    """Mark the lowest node of the tree of sums that adds up a leaf; -1: the operator has no such leaf."""
+    if leaf >= 0:
+        sums.is_stale[leaf // FANOUT] = True
 
 
 @compiled
 def change_rows(costing: Costing, plan: int) -> bool:
-    """Switch operators to their rows under the next plan; return whether all of them fit into SRAM."""
-    table, row_starts, row_of, leaf_of = (
-        costing.table,
-        costing.search.row_starts,
-        costing.row_of,
-        costing.table.leaf_of[costing.table.family[plan]],
-    )
-    chain_leaf, is_stale = table.chain_leaf[table.family[plan]], costing.sums.is_stale
+    """Give each operator that a plan changes its new row; return whether all operators fit into SRAM.
+
+    A row of the table is an operator with the bytes that a plan leaves it to move and to hold. A plan lists
+    only its changes from the plan before it, so plans are called in their order, after `start_plans`. Sums
+    that contain a changed operator become stale; `sum_rows` computes them again.
+    """
+    table = costing.table
+    family = table.family[plan]
+    row_of = costing.row_of
+    row_starts = costing.search.row_starts
+    state = costing.plan_state
     for c in range(table.change_start[plan], table.change_start[plan + 1]):
-        o, r = table.changes[c, 0], table.changes[c, 1]
-        if row_of[o] >= 0 and not fits(table.rows[row_of[o]], row_starts, row_of[o]):
-            costing.plan[UNFIT] -= 1
-        if not fits(table.rows[r], row_starts, r):
-            costing.plan[UNFIT] += 1
-        row_of[o] = r
-        for leaf in (leaf_of[o], chain_leaf[o]):
-            if leaf >= 0:
-                is_stale[leaf // FANOUT] = True
-    return bool(costing.plan[UNFIT] == 0)
+        operator, row = table.changes[c, 0], table.changes[c, 1]
+        before = row_of[operator]
+        if before >= 0 and not fits(table.rows[before], row_starts, before):
+            state[UNFIT] -= 1
+        if not fits(table.rows[row], row_starts, row):
+            state[UNFIT] += 1
+        row_of[operator] = row
+        _mark_stale(costing.sums, table.leaf_of[family, operator])
+        _mark_stale(costing.sums, table.chain_leaf[family, operator])
+    return bool(state[UNFIT] == 0)
 
 
 @compiled
@@ -218,7 +228,7 @@ def sum_rows(costing: Costing, plan: int, arrays: Any, points: int) -> None:
     leaves = costing.table.leaf_op.shape[1]
     size, start, below = max(1, -(-leaves // FANOUT)), 0, 0
     for node in range(size):
-        if is_stale[node] or family != costing.plan[FAMILY]:
+        if is_stale[node] or family != costing.plan_state[FAMILY]:
             is_stale[node] = False
             table[:, node] = 0.0
             for leaf in range(node * FANOUT, min((node + 1) * FANOUT, leaves)):
@@ -230,7 +240,7 @@ def sum_rows(costing: Costing, plan: int, arrays: Any, points: int) -> None:
             first = below + (node - start) * FANOUT
             for child in range(first, min(first + FANOUT, start)):
                 _add_node(costing.sums, child, node, points)
-    costing.plan[FAMILY] = family
+    costing.plan_state[FAMILY] = family
 
 
 @compiled

@@ -174,6 +174,8 @@ class Sums(NamedTuple):
 
 
 FANOUT = 64
+ROOT = -1
+"""Place of the node that sums the whole plan: the last one."""
 
 
 @compiled_making_arrays
@@ -198,7 +200,7 @@ class Costing(NamedTuple):
     sums: Sums
     row_of: Ints
     """Row of each operator under the latest plan."""
-    plan: Ints
+    plan_state: Ints
     """Family of the latest plan that was summed, and operators that do not fit under the latest one."""
 
 
@@ -208,8 +210,8 @@ def new_costing(
 ) -> Costing:
     """Return empty storage for costs of rows in so many columns."""
     terms, sums = new_terms(table.rows.shape[0], columns), new_sums(table.leaf_op.shape[1], arrays, columns)
-    row_of, plan = np.empty(table.fused_chains.shape[1], np.int64), np.zeros(2, np.int64)
-    return Costing(table, search, independent, terms, sums, row_of, plan)
+    row_of, plan_state = np.empty(table.fused_chains.shape[1], np.int64), np.zeros(2, np.int64)
+    return Costing(table, search, independent, terms, sums, row_of, plan_state)
 
 
 @compiled
@@ -271,32 +273,62 @@ def fill_terms(
 
 @compiled
 def _fill_prefetch(
-    new: CandidateRecord, served: ServedRecord, rates: Floats, op: OpRecord, p: int, terms: Terms, r: int
+    candidate: CandidateRecord,
+    served: ServedRecord,
+    rates: Floats,
+    op: OpRecord,
+    point: int,
+    terms: Terms,
+    row: int,
 ) -> None:
-    """Write what prefetch can save of the first run of a new, and the SRAM that it takes.
+    """Write the stall that prefetch can save in a candidate's first run, and the SRAM it takes.
 
     Prefetch saves the stall, but at most one pass over operands that exist before the inference. Weights of
-    others take the room (`_free_bytes`); its own lie in its buffers where its tiling fills them once. A tile
-    that shares a product holds its operand whole, so each of its bytes is held by several tiles.
+    other operators take the room that the candidate leaves (`_free_bytes`); its own lie in its buffers where
+    its tiling fills them once.
     """
     a_bytes = (op.a_triangle_bytes if op.triangle else op.a_dram_bytes) if op.a_prefetch else 0.0
     b_bytes = op.b_dram_bytes if op.b_prefetch else 0.0
-    known_s = (a_bytes + b_bytes) * (1.0 - served.first_share) * rates[READ, p]
-    is_product = op.dpu_operation == MATMUL or op.dpu_operation == CONVOLUTION
-    a_copies = new.tiles if is_product and new.split == COLUMNS else 1.0
-    b_copies = new.tiles if is_product and new.split == ROWS else 1.0
-    work_s, dma_s = max(terms.dpu_s[r, p], rates[laws.DSP, p]), terms.dma_s[r, p]
-    exposed_s, refills_s = terms.exposed_s[r, p], terms.refill_wait_s[r, p]
-    stall_s = laws.stall_s(work_s, dma_s, exposed_s, terms.known_s[r, p], refills_s)
-    terms.stall_s[r, p] = min(known_s, stall_s)
-    slack_s = terms.best_s[r, p] - terms.pauses_s[r, p] - 0.5 * (work_s + dma_s)
-    peak_bytes = terms.sram_peak_bytes[r, p]
-    room_bytes = max(0.0, _free_bytes(new, op, peak_bytes, slack_s, rates, p))
-    terms.room_bytes[r, p] = room_bytes
-    fills_once = is_product and _fills_once(new, a_bytes, b_bytes)
-    terms.own_room_bytes[r, p] = np.inf if fills_once else room_bytes
-    held_bytes = a_bytes * a_copies + b_bytes * b_copies
-    terms.held_bytes_per_s[r, p] = held_bytes / known_s if known_s > 0.0 else 1.0
+    read_s = (a_bytes + b_bytes) * (1.0 - served.first_share) * rates[READ, point]
+    work_s = max(terms.dpu_s[row, point], rates[laws.DSP, point])
+    terms.stall_s[row, point] = min(read_s, _stall_s(terms, row, point, work_s))
+    # The latency is no less than half of work and transfers plus the waits of refills (`overlapped_s`).
+    least_s = 0.5 * (work_s + terms.dma_s[row, point])
+    slack_s = terms.best_s[row, point] - terms.pauses_s[row, point] - least_s
+    peak_bytes = terms.sram_peak_bytes[row, point]
+    room_bytes = max(0.0, _free_bytes(candidate, op, peak_bytes, slack_s, rates, point))
+    terms.room_bytes[row, point] = room_bytes
+    fills_once = _is_product(op) and _fills_once(candidate, a_bytes, b_bytes)
+    terms.own_room_bytes[row, point] = np.inf if fills_once else room_bytes
+    held_bytes = _prefetched_bytes(candidate, op, a_bytes, b_bytes)
+    # Without reads nothing is prefetched, and any number will do.
+    terms.held_bytes_per_s[row, point] = held_bytes / read_s if read_s > 0.0 else 1.0
+
+
+@compiled
+def _stall_s(terms: Terms, row: int, point: int, work_s: float) -> float:
+    """Return the stall of a row (s): what prefetch without limits would save of its latency."""
+    dma_s, exposed_s = terms.dma_s[row, point], terms.exposed_s[row, point]
+    refills_s = terms.refill_wait_s[row, point]
+    return float(laws.stall_s(work_s, dma_s, exposed_s, terms.known_s[row, point], refills_s))
+
+
+@compiled
+def _is_product(op: OpRecord) -> bool:
+    """Return whether an operator is a matrix product or a convolution."""
+    return bool(op.dpu_operation == MATMUL or op.dpu_operation == CONVOLUTION)
+
+
+@compiled
+def _prefetched_bytes(candidate: CandidateRecord, op: OpRecord, a_bytes: float, b_bytes: float) -> float:
+    """Return the SRAM of all tiles that prefetched operands take.
+
+    Tiles that divide the columns of a product hold all of its activations each, those that divide its rows
+    all of its weights.
+    """
+    a_copies = candidate.tiles if _is_product(op) and candidate.split == COLUMNS else 1.0
+    b_copies = candidate.tiles if _is_product(op) and candidate.split == ROWS else 1.0
+    return float(a_bytes * a_copies + b_bytes * b_copies)
 
 
 @compiled

@@ -116,10 +116,20 @@ class Channels(NamedTuple):
     """
 
     blocks: float
-    groups: float
-    drain: float
+    block_groups: float
+    block_drain: float
     rest_groups: float
     rest_drain: float
+
+
+class AreaCycles(NamedTuple):
+    """Cycles of all channel blocks over an area of pixels."""
+
+    total: float
+    last: float
+    """Of these, the cycles of the last register tile."""
+    last_drain: float
+    """Cycles of its write-back, which the next register tile hides."""
 
 
 @compiled
@@ -245,36 +255,39 @@ def channel_blocks(arch: ArchRecord, work: DpuWorkload, groups: float) -> Channe
 
 @compiled
 def _register_tile_cycles(
-    reduction: ReductionCycles, groups: float, channel_groups: float, drain: float
+    reduction: ReductionCycles, pixel_groups: float, channel_groups: float, drain_cycles: float
 ) -> float:
     """Return the cycles of a register tile: compute or feed, or the write-back of the one before it."""
     # Both operands share the ports, so their feeds add up.
-    feed = reduction.slots + groups * reduction.act + channel_groups * reduction.weight
-    compute = reduction.start + max(groups * channel_groups * reduction.mac, feed)
-    return max(compute, drain) + reduction.exposed * min(compute, drain)
+    feed = reduction.slots + pixel_groups * reduction.act + channel_groups * reduction.weight
+    compute = reduction.start + max(pixel_groups * channel_groups * reduction.mac, feed)
+    return max(compute, drain_cycles) + reduction.exposed * min(compute, drain_cycles)
 
 
 @compiled
 def area_cycles(
-    reduction: ReductionCycles, channels: Channels, groups: float, pixels: float
-) -> tuple[float, float, float]:
-    """Return the cycles of all channel blocks over an area, with cycles and write-back of the last tile."""
-    total = last = drain = 0.0
+    reduction: ReductionCycles, channels: Channels, pixel_groups: float, pixels: float
+) -> AreaCycles:
+    """Return the cycles of all channel blocks over an area of the pixels of one register tile.
+
+    One register tile per block: full blocks take equally long, the last one has the channels that remain.
+    """
+    total = last = drain_cycles = 0.0
     if channels.blocks > 0.0:
-        drain = pixels * channels.drain
-        last = _register_tile_cycles(reduction, groups, channels.groups, drain)
+        drain_cycles = pixels * channels.block_drain
+        last = _register_tile_cycles(reduction, pixel_groups, channels.block_groups, drain_cycles)
         total = channels.blocks * last
-    if channels.rest_groups > 0.0:
-        drain = pixels * channels.rest_drain
-        last = _register_tile_cycles(reduction, groups, channels.rest_groups, drain)
+    if channels.rest_groups > 0.0:  # fewer channel groups compute and drain faster
+        drain_cycles = pixels * channels.rest_drain
+        last = _register_tile_cycles(reduction, pixel_groups, channels.rest_groups, drain_cycles)
         total += last
-    return total, last, drain
+    return AreaCycles(total, last, drain_cycles)
 
 
 @compiled
 def tail_cycles(channels: Channels, largest_pixels: float, last: float, last_drain: float) -> float:
     """Return the write-back after the last register tile: its own, or the rest of the largest earlier one."""
-    largest = largest_pixels * (channels.drain if channels.blocks > 0.0 else channels.rest_drain)
+    largest = largest_pixels * (channels.block_drain if channels.blocks > 0.0 else channels.rest_drain)
     return max(last_drain, largest - last)
 
 
@@ -289,13 +302,14 @@ def full_register_tile_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) ->
     slots = across * down
     pixels = slots * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
     channels = channel_blocks(arch, work, channel_groups)
-    register_tile, row, drain = np.inf, np.inf, pixels * channels.drain
+    register_tile, row, drain_cycles = np.inf, np.inf, pixels * channels.block_drain
     for side in range(SIDES if mode == 0 else 1):
         if worth_trying(side, work):
             skipped = skipped_shares(arch, side, work)
             reduction = reduction_cycles(arch, slots, 1.0, work, skipped)
-            register_tile = min(register_tile, _register_tile_cycles(reduction, slots, channel_groups, drain))
-            row = min(row, area_cycles(reduction, channels, slots, pixels)[0])
+            cycles = _register_tile_cycles(reduction, slots, channel_groups, drain_cycles)
+            register_tile = min(register_tile, cycles)
+            row = min(row, area_cycles(reduction, channels, slots, pixels).total)
     return register_tile, row
 
 

@@ -57,7 +57,7 @@ class ServedRecord:
     first_share: Share
     """Share of the first reads that levels serve."""
     is_any: Number
-    """1 where any level serves anything."""
+    """1 where a level serves first reads or results, or may serve repeated reads of a tiling; else 0."""
     shared_place: Number
     """Place of the shared level, counted from 1; 0: none."""
 
@@ -237,37 +237,69 @@ def assume_all_repeats_served(op: OpRecord, new: CandidateRecord) -> None:
 
 
 @compiled
+def _held_bytes(
+    size_bytes: float, reuse_distance: float, unpinned_room: float, pinned_share: float, is_cache: bool
+) -> float:
+    """Return the bytes of an operand that a level still holds, in its unpinned room or pinned.
+
+    `reuse_distance` is `between_bytes` of `share_held`; `pinned_share` is 0 where the operand is not marked.
+    """
+    if reuse_distance <= 0.0:
+        return 0.0
+    share = share_held(unpinned_room, reuse_distance, size_bytes, is_cache)
+    return float(size_bytes * max(share, pinned_share))
+
+
+@compiled
+def _held_reads(arch: Any, op: OpRecord, level: int, a_bytes: float) -> float:
+    """Return the bytes of first reads of an operator that a level holds, of operands that pass through it."""
+    is_cache, (unpinned_room, pinned_share) = arch.level_is_cache[level] > 0.0, _room(arch, op, level)
+    reuse_distance = op.between_shared if level + 1 == int(arch.shared_place) else op.between
+    held = 0.0
+    if _passes(arch.level_operands[level], INPUTS):
+        a_pinned = pinned_share * op.a_pinned
+        held = _held_bytes(a_bytes, reuse_distance.a, unpinned_room, a_pinned, is_cache)
+    if _passes(arch.level_operands[level], WEIGHTS):
+        b_pinned = pinned_share * op.b_pinned
+        held += _held_bytes(op.b_dram_bytes, reuse_distance.b, unpinned_room, b_pinned, is_cache)
+        held += _held_bytes(op.extra_dram_bytes, reuse_distance.extra, unpinned_room, 0.0, is_cache)
+    return float(held)
+
+
+@compiled
+def _held_results(arch: Any, op: OpRecord, level: int) -> float:
+    """Return the bytes of results that a level keeps from DRAM until their last reader."""
+    operands = arch.level_operands[level]
+    is_readable = _passes(operands, OUTPUTS) and _passes(operands, INPUTS)  # readers have them as inputs
+    if arch.level_is_cache[level] > 0.0 or not is_readable:
+        return 0.0
+    reuse_distance = op.between_shared if level + 1 == int(arch.shared_place) else op.between
+    return _held_bytes(op.c_dram_bytes, reuse_distance.c, _room(arch, op, level)[0], 0.0, False)
+
+
+@compiled
 def fill_served(arch: Any, op: OpRecord, served: ServedRecord) -> None:
-    """Fill in the bytes of an operator that each memory level of a device (ARCH_DTYPE) serves."""
+    """Fill in the bytes of an operator that each memory level of a device (ARCH_DTYPE) serves.
+
+    A level holds an operand as far as its capacity exceeds the bytes that passed since the last use (reuse
+    distance). A marked operand has pinned bytes in a level of software in their place, where these are more.
+    Only software keeps results out of DRAM, and only where their readers can read them in the same level. The
+    nearest level that holds a byte serves it: each level adds what nearer ones do not hold.
+    """
     a_bytes = op.a_triangle_bytes if op.triangle else op.a_dram_bytes
     served.compulsory_bytes = a_bytes + op.b_dram_bytes + op.extra_dram_bytes
-    first = written = 0.0
+    read_nearer = written_nearer = 0.0
     served.is_any, served.shared_place = 0.0, arch.shared_place
     for k in range(LEVELS):
         served.first_bytes[k] = served.written_bytes[k] = 0.0
         if arch.level_bytes[k] <= 0.0:
             continue
-        is_cache, (rest, pinned) = arch.level_is_cache[k] > 0.0, _room(arch, op, k)
-        has_inputs = _passes(arch.level_operands[k], INPUTS)
-        has_weights = _passes(arch.level_operands[k], WEIGHTS)
-        between = op.between_shared if k + 1 == int(arch.shared_place) else op.between
-        a = b = extra = c = 0.0
-        if has_inputs:
-            a = a_bytes * share_held(rest, between.a, a_bytes, is_cache)
-            if op.a_pinned > 0.0 and between.a > 0.0:
-                a = max(a, a_bytes * pinned)
-        if has_weights:
-            b = op.b_dram_bytes * share_held(rest, between.b, op.b_dram_bytes, is_cache)
-            if op.b_pinned > 0.0 and between.b > 0.0:
-                b = max(b, op.b_dram_bytes * pinned)
-            extra = op.extra_dram_bytes * share_held(rest, between.extra, op.extra_dram_bytes, is_cache)
-        if not is_cache and has_inputs and _passes(arch.level_operands[k], OUTPUTS):
-            c = op.c_dram_bytes * share_held(rest, between.c, op.c_dram_bytes, False)
-        served.first_bytes[k] = max(0.0, a + b + extra - first)
-        served.written_bytes[k] = max(0.0, c - written)
-        first, written = max(first, a + b + extra), max(written, c)
-        served.is_any = 1.0 if first + written > 0.0 or _is_tiled(op) else served.is_any
-    served.first_share = first / served.compulsory_bytes if served.compulsory_bytes > 0.0 else 0.0
+        read, written = _held_reads(arch, op, k, a_bytes), _held_results(arch, op, k)
+        served.first_bytes[k] = max(0.0, read - read_nearer)
+        served.written_bytes[k] = max(0.0, written - written_nearer)
+        read_nearer, written_nearer = max(read_nearer, read), max(written_nearer, written)
+        served.is_any = 1.0 if read_nearer + written_nearer > 0.0 or _is_tiled(op) else served.is_any
+    served.first_share = read_nearer / served.compulsory_bytes if served.compulsory_bytes > 0.0 else 0.0
 
 
 @compiled

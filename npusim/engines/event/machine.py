@@ -26,41 +26,45 @@ class TransferRates(NamedTuple):
     levels_bytes_per_s: tuple[float, ...]
     """Bandwidth of each memory level that devices share."""
     level_of: tuple[int, ...]
-    """Shared level of each array device; -1: none."""
+    """Place of each array device's shared level in `levels_bytes_per_s`; -1: none."""
     speed: tuple[dict[int, tuple[float, bool]], ...]
-    """By array device and kind: speed of one engine relative to all together, whether it moves over DRAM."""
+    """By array device and kind of transfer: how much faster it runs alone, whether it moves over DRAM."""
 
 
 def transfer_rates(row: ArchRow) -> TransferRates:
-    """Return the transfer rates of a machine.
+    """Return bandwidths of DRAM and shared levels, and how much faster each kind of transfer runs alone.
+
+    The model gives each DMA engine an even share of what all of them move together.
 
     Notes
     -----
     No data sheet says what DRAM sustains for several devices: it is assumed to be what the greediest of them
     draws alone, the least that is possible.
     """
-
-    def alone(arch: Any, direction: int) -> float:
-        engines = float(arch["dma_engines"])
-        return dma_bytes_per_s(arch, direction, 1.0) * engines / dma_bytes_per_s(arch, direction, engines)
-
     arrays = [row[name] for name in row.arrays]
     hosts = (float(row[name]["bytes_per_s"]) for name in row.hosts)
-    level_of = tuple(int(arch["shared_level"]) - 1 for arch in arrays)
-    levels = [0.0] * (1 + max(level_of, default=-1))
+    level_of = tuple(int(arch["shared_level"]) - 1 for arch in arrays)  # counted from 1; 0: none
+    levels_bytes_per_s = [0.0] * (1 + max(level_of, default=-1))
     for arch, level in zip(arrays, level_of, strict=True):
         if level >= 0:
-            levels[level] = shared_bytes_per_s(arch)
+            levels_bytes_per_s[level] = shared_bytes_per_s(arch)
+    over_dram = True
     speed = tuple(
         {
-            int(TaskKind.DMA_IN): (alone(arch, DDR2CMX), True),
-            int(TaskKind.DMA_OUT): (alone(arch, CMX2DDR), True),
-            int(TaskKind.TRANSFER): (1.0, False),
+            int(TaskKind.DMA_IN): (_speedup_alone(arch, DDR2CMX), over_dram),
+            int(TaskKind.DMA_OUT): (_speedup_alone(arch, CMX2DDR), over_dram),
+            int(TaskKind.TRANSFER): (1.0, not over_dram),
         }
         for arch in arrays
     )
     dram_bytes_per_s = max(float(row.shared["dram_bytes_per_s"]), *hosts, 0.0)
-    return TransferRates(dram_bytes_per_s, tuple(levels), level_of, speed)
+    return TransferRates(dram_bytes_per_s, tuple(levels_bytes_per_s), level_of, speed)
+
+
+def _speedup_alone(arch: Any, direction: int) -> float:
+    """Return the rate of a DMA engine that works alone over its even share of the rate of all engines."""
+    engines = float(arch["dma_engines"])
+    return dma_bytes_per_s(arch, direction, 1.0) * engines / dma_bytes_per_s(arch, direction, engines)
 
 
 def simulate(

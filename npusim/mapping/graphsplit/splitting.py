@@ -260,27 +260,37 @@ def _bounds_per_load(terms: Terms) -> Any:
 
 
 def best_placement(problem: Problem, terms: Terms) -> Split:
-    """Return the best placement of a problem, with a lower bound of its objective."""
+    """Return the best placement of a problem, with a lower bound of its objective.
+
+    Notes
+    -----
+    With one request in flight the objective is linear in the loads, so one solution is the best. With several
+    it grows with the time of the busiest resource, a maximum of linear functions of the loads. Any average of
+    these with `weights` that add up to 1 is at most their maximum, so its least value over all placements,
+    which `solve` finds, is a lower bound. After each round weight moves to the busiest resources
+    (multiplicative weights), so that the next placement spares them. The best placement that was seen is
+    returned; it is proven to be the best only where its value equals the highest bound (`Split.exact`).
+    """
     per_load = _bounds_per_load(terms)
-    share = np.full(len(per_load), 1.0 / len(per_load))
+    weights = np.full(len(per_load), 1.0 / len(per_load))
     if terms.requests <= 1.0:
-        return solve(problem, _weights(per_load, terms, share))
+        return solve(problem, _objective_weights(per_load, terms, weights))
     values: dict[tuple[int, ...], float] = {}
     bound = 0.0
     for round_ in range(1, _ROUNDS + 1):
-        solution = solve(problem, _weights(per_load, terms, share))
+        solution = solve(problem, _objective_weights(per_load, terms, weights))
         if solution.placement not in values:
             value = objective_of(problem, terms, solution.placement)
             values[solution.placement] = value
             improved, placement = _improved(problem, terms, solution.placement, value)
             values[placement] = improved
         bound = max(bound, solution.bound)
-        intervals = per_load @ problem.loads(solution.placement)
+        resource_s = per_load @ problem.loads(solution.placement)
         least = min(values.values())
         if least <= bound * (1.0 + _CLOSE):
             break
-        share = share * np.exp(_STEP / np.sqrt(round_) * intervals / intervals.max())
-        share /= share.sum()
+        weights = weights * np.exp(_STEP / np.sqrt(round_) * resource_s / resource_s.max())
+        weights /= weights.sum()
     ranked = sorted(values, key=lambda placement: values[placement])
     proven = bound >= least * (1.0 - 1e-9)
     return Split(problem, ranked[0], least, min(bound, least), proven, tuple(ranked[1:]))
@@ -306,10 +316,10 @@ def _improved(
     return value, tuple(current)
 
 
-def _weights(per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
-    """Return the weights of seconds, bytes and joules, given the multiplier of each bound."""
+def _objective_weights(per_load: Any, terms: Terms, bound_weights: Any) -> ObjectiveWeights:
+    """Return the weights of seconds, bytes and joules, given the weight of each bound of the interval."""
     scale, energy = (1.0, 0.0) if terms.minimise == "latency" else (terms.idle_w, 1.0)
-    k, weights = len(terms.contexts), scale * (share @ per_load)
+    k, weights = len(terms.contexts), scale * (bound_weights @ per_load)
     time = (weights[:k] + energy * terms.static_w).tolist()
     launch, dram_byte, _, *dma = weights[k:].tolist()
     return ObjectiveWeights(time, launch, dram_byte, energy, dma)

@@ -29,8 +29,11 @@ from npusim.cost.machine.spatial_array import INPUTS, OPERAND_COUNT, OUTPUTS, WE
 from npusim.cost.units.arrays.allocation import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW, Allocation
 
 _PORTS = 4
+"""Most ports of a level."""
+_UPPER_PORT = OPERAND_COUNT
+"""Where each operand has a port towards the PEs: the one port to the level above, behind these."""
 _MOST = OPERAND_COUNT * LEVELS * 4
-_ORDER = np.array([OUTPUTS, INPUTS, WEIGHTS], np.int64)
+_SECOND_COPY_ORDER = np.array([OUTPUTS, INPUTS, WEIGHTS], np.int64)
 """Operands in the order in which they get space for a second copy."""
 
 
@@ -52,8 +55,8 @@ class Transfers(NamedTuple):
     """Exposed cycles of each side of each link, see `link_index`."""
     has_room: Floats
     """1 where a level has room for a second copy of an operand, shape (operands, levels)."""
-    second_bits: Floats
-    """Used bits of each level with second copies, shape (levels,)."""
+    taken_bits: Floats
+    """Bits of each level that first copies take, and the second copies granted so far, shape (levels,)."""
 
 
 @compiled_making_arrays
@@ -66,34 +69,43 @@ def new_transfers() -> Transfers:
 
 @compiled
 def _find_room(order: NestOrder, work: Allocation, moves: Transfers) -> None:
-    """Mark the levels that have room for a second copy of each operand (double buffering)."""
-    chain, depth, second_bits = order.unrolling.chain, order.unrolling.depth, moves.second_bits
-    second_bits[:] = 0.0
+    """Mark the levels that have room for a second copy of each operand (double buffering).
+
+    In a level that first copies fill up to half, all operands fit twice. In a fuller one operands take room
+    for a second copy one after the other (`_SECOND_COPY_ORDER`), while it lasts.
+    """
+    chain, depth, taken_bits = order.unrolling.chain, order.unrolling.depth, moves.taken_bits
+    taken_bits[:] = 0.0
     for operand in range(OPERAND_COUNT):
         for place in range(depth[operand]):
-            second_bits[chain[operand, place]] += work.used_bits[operand, place]
-    for operand in _ORDER:
+            taken_bits[chain[operand, place]] += work.used_bits[operand, place]
+    for operand in _SECOND_COPY_ORDER:
         for place in range(depth[operand]):
             level, used = chain[operand, place], work.used_bits[operand, place]
             capacity = order.machine.level_bits[level]
             moves.has_room[operand, place] = 1.0
-            if second_bits[level] > 0.5 * capacity:
-                if used <= capacity - second_bits[level]:
-                    second_bits[level] += used
+            if taken_bits[level] > 0.5 * capacity:
+                if used <= capacity - taken_bits[level]:
+                    taken_bits[level] += used
                 else:
                     moves.has_room[operand, place] = 0.0
 
 
 @compiled
-def _port(machine: ArrayRecord, level: int, operand: int, flow: int) -> int:
-    kind = int(machine.level_ports[level])
-    if kind == spatial.ONE_OF_EACH_OPERAND:
-        return level * _PORTS + (operand if flow in (TO_BELOW, FROM_BELOW) else OPERAND_COUNT)
-    if kind == spatial.ONE_PORT:
-        return level * _PORTS
-    if kind == spatial.TWO_OF_EACH:
-        return level * _PORTS + flow
-    return level * _PORTS + (1 if flow in (FROM_BELOW, FROM_ABOVE) else 0)
+def _port_index(machine: ArrayRecord, level: int, operand: int, flow: int) -> int:
+    """Return the index, among the ports of all levels, of the port that a flow of an operand occupies.
+
+    A flow goes to or comes from the level below (nearer to the PEs) or above; what comes in is written.
+    """
+    kind, first = int(machine.level_ports[level]), level * _PORTS
+    if kind == spatial.ONE_OF_EACH_OPERAND:  # one for each operand below, one for all operands above
+        return first + (operand if flow in (TO_BELOW, FROM_BELOW) else _UPPER_PORT)
+    if kind == spatial.ONE_PORT:  # one for all flows
+        return first
+    if kind == spatial.TWO_OF_EACH:  # a read port and a write port towards either level: one for each flow
+        return first + flow
+    is_write = flow in (FROM_BELOW, FROM_ABOVE)  # READ_AND_WRITE: one for all reads, one for all writes
+    return first + (1 if is_write else 0)
 
 
 @compiled
@@ -140,7 +152,7 @@ def list_transfers(order: NestOrder, steps: float, outside: int, work: Allocatio
                 level = unrolling.chain[operand, place if is_upper else place - 1]
                 bits = work.below[1, operand, place] * work.bits[operand, place] * passed
                 bits *= unrolling.feeds[1, operand, place] if is_upper else 1.0
-                moves.port[count] = _port(machine, level, operand, flow)
+                moves.port[count] = _port_index(machine, level, operand, flow)
                 moves.needed_cycles[count] = _port_cycles(machine, level, bits)
                 moves.allowed_cycles[count], moves.period[count] = allowed, period
                 moves.repeats[count] = np.floor(steps / period)
