@@ -329,8 +329,11 @@ def _take_sram(state: State, number: int, wanted_bytes: float) -> None:
 
 
 @compiled
-def _memory_queue(state: State, context: int) -> int:
-    """Return the number of the line for SRAM of a context; those of devices to enter come first."""
+def _memory_line(state: State, context: int) -> int:
+    """Return the number of the waiting line for SRAM of a context.
+
+    The lines to enter devices come first and have the numbers of the devices.
+    """
     return len(state.devices) + context
 
 
@@ -345,8 +348,8 @@ def _unit_of(state: State, task: Any, context: int) -> int:
 def _proceed(state: State, agenda: Any, cause: int) -> None:
     """Dispatch the tasks on the ready stack, and all that get ready at the same time.
 
-    `cause` is the execution whose end made them ready, -1 where an inference begins; each notes its own. One
-    without duration ends at once: it is the cause of what follows.
+    `cause` is the execution whose end made them ready, -1 where an inference begins. Each notes it for
+    the critical path. One without duration ends at once, and is the cause of what comes next.
     """
     run = state.run[0]
     for number in range(len(state.units)):
@@ -372,7 +375,7 @@ def _proceed(state: State, agenda: Any, cause: int) -> None:
 
 @compiled
 def _dispatch(state: State, agenda: Any, number: int, cause: int) -> bool:
-    """Hand a ready task to its unit or line; return True where it needs neither and is complete."""
+    """Hand a ready task to its unit or waiting line; return True where it completes at once."""
     run, execution = state.run[0], state.executions[number]
     local = number % len(state.tasks)
     task, context = state.tasks[local], _context(state, local, number // len(state.tasks))
@@ -384,7 +387,7 @@ def _dispatch(state: State, agenda: Any, number: int, cause: int) -> bool:
         state.units[unit].is_woken = 1
         return False
     if task.kind == _RESERVE:
-        _wait(state, _memory_queue(state, context), number)
+        _wait(state, _memory_line(state, context), number)
         return False
     if task.kind == _LAUNCH:
         execution.start = run.now_s
@@ -393,7 +396,7 @@ def _dispatch(state: State, agenda: Any, number: int, cause: int) -> bool:
     if task.kind == _ENTER:
         has_entered = _enter(state, number)
         if not has_entered:
-            _wait(state, task.device, number)
+            _wait(state, task.device, number)  # in the line of the device
             return False
     if task.kind == _LEAVE:
         state.contexts[context].is_open = 1
@@ -458,7 +461,7 @@ def _granted(state: State) -> int:
         line, places = state.lines[number], state.waiting[number]
         if line.first < line.end:
             execution = places[line.first % len(places)]
-            context = number - len(state.devices)  # < 0: a line to enter a device, see `_memory_queue`
+            context = number - len(state.devices)  # < 0: a line to enter a device, see `_memory_line`
             if _enter(state, execution) if context < 0 else _reserve(state, execution, context):
                 line.first += 1
                 return int(execution)
