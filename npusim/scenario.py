@@ -172,17 +172,17 @@ class Scenario:
                 with named(search, "mapping search"):
                     mapping = search.load()(self.graph, self.machine)
             own = own_mapping(mapping)
-        return replace(resolve_run(self.machine, *how), own=own)
+        return replace(resolve_run(self.machine, *how), own_mapping=own)
 
     @cached_property
     def mapped(self) -> Mapped:
         """The network mapped to the SoC; an `InfeasibleError` where it does not fit."""
         run = self.run  # before the graph, which may take long
-        if run.own is not None:
-            run.own.refuse_unknown(self.graph)
+        if run.own_mapping is not None:
+            run.own_mapping.refuse_unknown(self.graph)
         mapped = map_graph(self.graph, self.machine, run)
-        if run.own is not None:
-            run.own.refuse_unused(mapped.decisions.groups)
+        if run.own_mapping is not None:
+            run.own_mapping.refuse_unused(mapped.decisions.groups)
         return mapped
 
     @cached_property

@@ -122,7 +122,7 @@ def _can_follow(op: Operator, main: Operator, result: str, here: Place, graph: G
     if after.dtype.bits > before.dtype.bits:
         return False  # outputs are narrowed on their way out, not widened: traced networks widen on DSPs
     others = [graph.tensors[t] for t in op.inputs if t != result]
-    if all(_is_loaded_with(t, main, before) for t in others):
+    if all(_is_constant_by_channel(t, main, before) for t in others):
         return True
     adds_residual = op.type == "Add" and soc.array_devices[here.device].dpu.fuse_residual
     is_product = main.traits.work_class is WorkClass.CONTRACTION
@@ -140,8 +140,12 @@ def _reads_others(fused: Sequence[str], graph: Graph) -> bool:
     return sum(tensor.kind is TensorKind.ACTIVATION for tensor in inputs) > len(fused)
 
 
-def _is_loaded_with(other: Tensor, main: Operator, result: Tensor) -> bool:
-    """Return whether an operand is loaded with the workload: a constant, one number or one per channel."""
+def _is_constant_by_channel(other: Tensor, main: Operator, result: Tensor) -> bool:
+    """Return whether an operand of a fused operator is a constant of one number, or one per channel.
+
+    Such a constant is loaded with the workload of the main operator. One number fits any operator; only
+    contractions have a table of biases or scales per output channel.
+    """
     if other.kind is not TensorKind.CONSTANT:
         return False
     if other.elements == 1:
@@ -149,19 +153,19 @@ def _is_loaded_with(other: Tensor, main: Operator, result: Tensor) -> bool:
     if main.traits.work_class is not WorkClass.CONTRACTION:
         return False
     rank = len(result.shape)
-    axis = rank - 1 if main.family is Family.MATMUL else 1
-    along = dict(enumerate(other.shape, start=rank - len(other.shape)))
-    return (
-        all(length == 1 or i == axis for i, length in along.items()) and other.elements == result.shape[axis]
-    )
+    channel_axis = rank - 1 if main.family is Family.MATMUL else 1  # (..., channels) of a matmul, else NCHW
+    # Broadcasting aligns the last axes.
+    length_by_axis = dict(enumerate(other.shape, start=rank - len(other.shape)))
+    is_along_channels = all(length == 1 or axis == channel_axis for axis, length in length_by_axis.items())
+    return is_along_channels and other.elements == result.shape[channel_axis]
 
 
-def stored_inputs(graph: Graph, group: Group, root: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the stored tensors that a group reads, without its own results."""
+def stored_inputs(graph: Graph, group: Group, stored_of: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the stored tensors that a group reads, without its own results; see `producers_of`."""
     members = [graph.operators[name] for name in group.members]
     own = {tensor for op in members for tensor in op.outputs}
     read = (tensor for op in members for tensor in op.inputs if tensor not in own)
-    return list(dict.fromkeys(stored for tensor in read for stored in root[tensor]))
+    return list(dict.fromkeys(stored for tensor in read for stored in stored_of[tensor]))
 
 
 def fused_on(soc: Soc, device: str) -> Sequence[str]:
@@ -396,14 +400,17 @@ def entries(groups: tuple[Group, ...]) -> int:
 
 
 def producers_of(
-    graph: Graph, groups: Sequence[Group], root: Mapping[str, Collection[str]]
+    graph: Graph, groups: Sequence[Group], stored_of: Mapping[str, Collection[str]]
 ) -> list[set[int]]:
-    """Return for each group the groups whose results it reads, given the stored tensors of each tensor."""
-    home = {name: i for i, group in enumerate(groups) for name in group.members}
+    """Return for each group the groups whose results it reads, as places in `groups`.
+
+    `stored_of` names for each tensor those that hold its data: a view has no data of its own.
+    """
+    group_of = {name: i for i, group in enumerate(groups) for name in group.members}
     producers: list[set[int]] = []
     for group in groups:
-        writers = (graph.writer(tensor) for tensor in stored_inputs(graph, group, root))
-        producers.append({home[w.name] for w in writers if w is not None and w.name in home})
+        writers = (graph.writer(tensor) for tensor in stored_inputs(graph, group, stored_of))
+        producers.append({group_of[w.name] for w in writers if w is not None and w.name in group_of})
     return producers
 
 

@@ -60,7 +60,7 @@ class Run:
     where that is faster."""
     tiles_told: bool = False
     """Whether the user set the tiles: they then count for every NPU, up to the tiles that it has."""
-    own: OwnMapping | None = None
+    own_mapping: OwnMapping | None = None
     """Loop nests, and what stays in SRAM, that the user gives."""
 
     def row(self, soc: Soc) -> ArchRow:
@@ -119,7 +119,7 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
 
     With `swap_operands` "search" it is the fastest of three mappings: operands as written, all swapped, or
     each swapped where that product is faster. Products depend on each other's residency, so the third need
-    not be the fastest.
+    not be the fastest. A mapping of the user's own that swaps operands replaces this search.
 
     Raises
     ------
@@ -133,20 +133,25 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
 
     if run.swap_operands != "search":
         return with_roles(run.swap_operands)
-    if run.own is not None and run.own.swapped():
-        return with_roles(run.own.swapped())
+    if run.own_mapping is not None and run.own_mapping.swapped():
+        return with_roles(run.own_mapping.swapped())
     candidates = [with_roles(False)]
-    with suppress(InfeasibleError):
+    with suppress(InfeasibleError):  # what fits as written need not fit with operands swapped
         candidates.append(with_roles(True))
-        before_s, after_s = (
-            {g.main: s for g, s in zip(m.decisions.groups, m.results["latency_s"], strict=True)}
-            for m in candidates
-        )
-        swapped = {g.main for g in candidates[1].decisions.groups if g.swapped}
-        faster = {name for name in swapped if after_s[name] < before_s[name]}
-        if faster and faster != swapped:
+        if faster := _faster_swapped(*candidates):
             candidates.append(with_roles(faster))
     return min(candidates, key=lambda mapped: float(mapped.total["latency_s"]))
+
+
+def _faster_swapped(as_written: Mapped, swapped: Mapped) -> set[str]:
+    """Return the products that are faster with operands swapped; none where that is all of them."""
+    written_s, swapped_s = (
+        {g.main: s for g, s in zip(mapped.decisions.groups, mapped.results["latency_s"], strict=True)}
+        for mapped in (as_written, swapped)
+    )
+    products = {g.main for g in swapped.decisions.groups if g.swapped}
+    faster = {name for name in products if swapped_s[name] < written_s[name]}
+    return faster if faster != products else set()
 
 
 def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Mapped:
@@ -154,10 +159,10 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
     refuse_too_large(graph, soc, run.requests, tables)
     arch = run.row(soc)
     nests = None
-    if run.own is not None:
-        if run.own.file.stays is not None:
-            tables = tables.under(run.own.plan(tables.plans))
-        nests = run.own.nests(tables.groups, cost.operators_of(tables.table, 0), soc)
+    if run.own_mapping is not None:
+        if run.own_mapping.file.stays is not None:
+            tables = tables.under(run.own_mapping.plan(tables.plans))
+        nests = run.own_mapping.nests(tables.groups, cost.operators_of(tables.table, 0), soc)
     costs = cost.evaluate_plans(arch, tables.table, nests)
     chosen = max(costs.plan, 0)
     decisions = Decisions(tables.groups, tables.plans.residency(chosen))
@@ -168,8 +173,8 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
         place = int(np.argmax(~np.isfinite(results["latency_s"])))
         stuck = lowered.groups[place]
         npu = arch[stuck.device]
-        if run.own is not None and nests is not None and (nest := nests[place]) is not None:
-            raise _broken_nest(run.own, stuck, arch, lowered.ops[place], nest)
+        if run.own_mapping is not None and nests is not None and (nest := nests[place]) is not None:
+            raise _broken_nest(run.own_mapping, stuck, arch, lowered.ops[place], nest)
         raise InfeasibleError(
             f"operator {shown(stuck.main)} does not fit into SRAM in any way",
             available=float(npu["tiles"] * npu["sram_tile_bytes"]) / 1024,

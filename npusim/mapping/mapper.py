@@ -35,7 +35,7 @@ def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
         Where some operator fits into SRAM under no plan; it is named.
     """
     graph = unpacked(graph, soc, run.device)
-    if run.own is not None and (own_graph := _placed_by(run.own, graph)) is not None:
+    if run.own_mapping is not None and (own_graph := _placed_by(run.own_mapping, graph)) is not None:
         return map_placed(own_graph, soc, run)
     if run.device == "auto" and soc.main_device in soc.array_devices and soc.has("cpu") and wished(graph):
         return _split(graph, soc, run)

@@ -42,6 +42,8 @@ _ENERGY = 1.0
 """Number of `energy` in `npusim.arch.npu.MAPPING_OBJECTIVES`; smaller is latency, greater the product."""
 _ROW_MS = 0.5
 """Time to cost a row at a point under all plans as plain Python."""
+_POINT_COUNT = 1
+"""Entry of `Batch.counts` with the number of points."""
 SHARED_SEARCH = 1024
 """Most points of a group whose search reads their rates; for more points that pays for convolutions only."""
 
@@ -125,24 +127,25 @@ class Output(NamedTuple):
 def _evaluate_group(
     work: Work, groups: PointGroups, start: int, stop: int, front: Incumbents, thread: int, output: Output
 ) -> None:
-    """Evaluate points `start` to `stop`, which share a search, in batches.
+    """Evaluate points `start` to `stop` of a group, which have the same candidate mappings, in batches.
 
-    Each `thread` has its own incumbents. The order of points says where in `output` they are written.
+    Each `thread` has its own incumbents. Where bounds show that they dominate a whole batch, its totals are
+    infinite. `groups.order` says where in `output` each point is written.
     """
     batch, first, totals = work.batch, start, output.totals
     while first < stop:
         next_point = fill_batch(batch, groups, first, stop)
-        work.costing.terms.is_filled[:] = False
-        points, order = batch.counts[1], groups.order[first:]
+        work.costing.terms.is_filled[:] = False  # terms depend on the points: forget the last batch
+        points, order = batch.counts[_POINT_COUNT], groups.order[first:]
         if pruning.can_bound(work, front, thread) and _is_dominated(work, front, thread):
             for p in range(points):
                 totals[order[p]].latency_s = totals[order[p]].energy_j = np.inf
         else:
-            _compare_plans(work)
-            _add_demands(work)
-            fill_columns(work)
+            _compare_plans(work)  # fills work.best
+            _add_demands(work)  # fills work.demands under these plans
+            fill_columns(work)  # fills work.totals: points of a column share all times
             write_point_totals(work, totals, order, output.plans)
-            if front.counts.shape[0] > 0:
+            if pruning.is_pruning(front):
                 pruning.add_incumbents(front, thread, totals, order, points)
         first = next_point
 
@@ -432,8 +435,8 @@ def evaluate_plans(row: ArchRow, table: PlanTable, nests: Sequence[Nest | None] 
     if nests is None:
         search = _search_group(row.numbers, groups, 0, 1, table)
     else:
-        table, of_rows = with_nests(table, nests)
-        candidates, row_starts = search_nested_rows(row.archs, table.rows, of_rows)
+        table, row_nests = with_nests(table, nests)
+        candidates, row_starts = search_nested_rows(row.archs, table.rows, row_nests)
         operators = table.rows[table.changes[: len(table.array_of), 1]]
         search = _served_search(row.archs, table.rows, candidates, row_starts, operators)
     with kernels.plain_kernels():

@@ -77,13 +77,19 @@ def incumbents_of(
 
 
 @compiled
+def is_pruning(incumbents: Incumbents) -> bool:
+    """Return whether there is storage for incumbents: without it nothing is pruned."""
+    return bool(incumbents.counts.shape[0] > 0)
+
+
+@compiled
 def can_bound(work: Work, incumbents: Incumbents, thread: int) -> bool:
     """Return whether bounds hold for a batch and take less time than evaluating it.
 
     They hold with one request in flight and no prefetch: that overlaps operators, the bounds add them up.
     """
     table, batch = work.costing.table, work.batch
-    if incumbents.counts.shape[0] == 0 or incumbents.counts[thread] == 0:
+    if not is_pruning(incumbents) or incumbents.counts[thread] == 0:
         return False
     is_cheap = table.family.shape[0] * table.array_of.shape[0] <= _MOST_BOUNDED
     for c in range(batch.counts[0]):

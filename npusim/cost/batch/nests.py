@@ -37,14 +37,22 @@ _PLACES, _AMPLE_BYTES = 1 << 15, 2.0**50
 
 
 def with_nests(table: PlanTable, nests: Sequence[Nest | None]) -> tuple[PlanTable, list[Nest | None]]:
-    """Return a plan table in which operators share a row only with equal nests, and the nests of its rows."""
-    places: dict[tuple[int, str], int] = {}
-    changes, of_rows = table.changes.copy(), list[Nest | None]()
+    """Return a plan table whose rows serve operators with equal nests alone, and the nest of each row.
+
+    Its rows are copies of those of `table`, one for each nest that an operator with that row has.
+    """
+    new_rows: dict[tuple[int, str], int] = {}  # by row and nest as text: mappings cannot be keys
+    row_nests: list[Nest | None] = []
+    changes = table.changes.copy()
+    # Each change gives an operator the row of its costs from one plan on.
     for change, (operator, row) in enumerate(table.changes.tolist()):
         nest = nests[operator]
-        changes[change, 1] = places.setdefault((row, repr(nest)), len(places))
-        of_rows += [nest] if len(places) > len(of_rows) else []
-    return table._replace(rows=table.rows[[row for row, _ in places]], changes=changes), of_rows
+        key = (row, repr(nest))
+        if key not in new_rows:
+            new_rows[key] = len(new_rows)
+            row_nests.append(nest)
+        changes[change, 1] = new_rows[key]
+    return table._replace(rows=table.rows[[row for row, _ in new_rows]], changes=changes), row_nests
 
 
 def _counts(

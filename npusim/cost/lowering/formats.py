@@ -80,15 +80,24 @@ def sparse_operand(tensor: Tensor, is_weight: bool, npu: Npu) -> SparseOperand |
     return next(fitting, None)
 
 
-def skipped_and_gated(tensor: Tensor, is_weight: bool, npu: Npu, reduction: float) -> tuple[float, float]:
-    """Return cycles and energy of a product over those of dense operands, by the pattern of one of them.
+def cycles_and_energy_ratios(
+    tensor: Tensor, is_weight: bool, npu: Npu, reduction: float
+) -> tuple[float, float]:
+    """Return the cycles and energy of a product over those of dense operands, by zeros of one operand.
 
-    `reduction` is the number of multiply-accumulates of an element of the result.
+    Gating saves the energy of its zeros alone. Skipping saves cycles too, but only what the pattern lets all
+    lanes skip: the grid goes on when the lane with the most non-zeros is done.
+
+    Parameters
+    ----------
+    reduction : float
+        Multiply-accumulates of an element of the result.
     """
     use = sparse_operand(tensor, is_weight, npu)
     if use is None:
         return 1.0, 1.0
     if use.action == "gating":
         return 1.0, tensor.density
-    lanes = npu.dpu.channel_lanes if is_weight else int(npu.dpu.grid.vpe) ** 2
-    return kept_share(tensor.pattern, tensor.density, reduction, lanes), tensor.density
+    # Each output channel has weights of its own, each pixel of a group of vpe x vpe inputs of its own.
+    lockstep_lanes = npu.dpu.channel_lanes if is_weight else int(npu.dpu.grid.vpe) ** 2
+    return kept_share(tensor.pattern, tensor.density, reduction, lockstep_lanes), tensor.density

@@ -95,17 +95,19 @@ def _fill_sparse_product(
     """Fill in a product along the non-zeros of its left operand.
 
     Each non-zero fetches the row of the right operand that it multiplies. Fetches scatter over that operand:
-    over all of it, or over as many cache lines as there are fetches.
+    over all of it, or over as many cache lines as there are fetches. A right operand among `uncached` comes
+    from DRAM as a whole (`uncached_tensors`).
     """
     left, right = graph.inputs_of(op)[:2]
     if op.family is not Family.AGGREGATE:  # an aggregation counts the products of non-zeros alone
         row["host_macs"] *= left.density
     nonzeros, right_bytes = float(left.nonzeros), traffic.size(right)
-    fetched_bytes = right_bytes * row["out_c"] / max(1, right.elements)
-    row["host_results"] = _FOR_ALL_CORES
+    row_bytes = right_bytes * row["out_c"] / max(1, right.elements)
+    row["host_results"] = _FOR_ALL_CORES  # cores divide the non-zeros, so few results leave none idle
     row["host_rows"][ROW_KINDS.index("aggregate")] += nonzeros
-    row["host_fetched_bytes"], row["host_gathers"] = nonzeros * fetched_bytes, nonzeros
-    row["host_reach_bytes"] = min(right_bytes, nonzeros * _line_bytes(fetched_bytes, traffic.device))
+    row["host_gathers"] = nonzeros
+    row["host_fetched_bytes"] = nonzeros * row_bytes
+    row["host_reach_bytes"] = min(right_bytes, nonzeros * _line_bytes(row_bytes, traffic.device))
     row["host_fresh_bytes"] += right_bytes if right.name in uncached else 0.0
 
 

@@ -200,20 +200,21 @@ def _since(
     return total
 
 
-def packing(tensor: Tensor, is_weight: bool, npu: Npu) -> float:
-    """Return the compression ratio of an operand in transfers and in SRAM: stored over dense bytes.
+def packing_ratio(tensor: Tensor, is_weight: bool, npu: Npu) -> float:
+    """Return the bytes of an operand in transfers and in SRAM over its dense bytes, at most 1.
 
-    A tensor with a bitmap stays packed where the NPU decompresses operands of its role (`npu.sparsity`),
-    one with a pattern that the grid uses (`npu.dpu.sparsity`) has its index; others are moved dense.
+    Zero-value compression (ZVC) keeps the non-zeros and a bitmap of their places or, where the grid uses the
+    pattern of the zeros (`npu.dpu.sparsity`), the shorter index of that pattern. An operand with a bitmap
+    moves dense unless the NPU decompresses those of its role (`npu.sparsity`).
     """
-    switches = npu.sparsity
-    accepted = switches.decompress_weights if is_weight else switches.decompress_activations
     if tensor.storage is not Storage.ZVC or not tensor.bytes:
         return 1.0
     if sparse_operand(tensor, is_weight, npu) is None:
-        tensor = tensor.with_(pattern="")  # a bitmap says where the non-zeros are
-        if not accepted:
+        sparsity = npu.sparsity
+        decompresses = sparsity.decompress_weights if is_weight else sparsity.decompress_activations
+        if not decompresses:
             return 1.0
+        tensor = tensor.with_(pattern="")  # without a pattern its stored bytes are those with a bitmap
     return min(1.0, tensor.stored_bytes / tensor.bytes)
 
 
@@ -407,7 +408,7 @@ class Liveness:
         if op.family is Family.DEPTHWISE and index not in self.bands:
             return {}  # a few, read once
         weights = self.graph.tensors[op.inputs[0 if group.swapped else 1]]
-        size = weights.bytes * packing(weights, True, self._npu(group.device))
+        size = weights.bytes * packing_ratio(weights, True, self._npu(group.device))
         return {
             name: size * share for name, share in self.root[weights.name].items() if name not in self._kept
         }
@@ -449,7 +450,7 @@ class Liveness:
         if tensor.storage is Storage.TRIANGLE:
             return float(tensor.stored_bytes)
         is_copied = (device, name) in self._copied_tensors
-        return float(tensor.bytes * packing(tensor, is_copied, self._npu(device)))
+        return float(tensor.bytes * packing_ratio(tensor, is_copied, self._npu(device)))
 
     def sram_bytes(self, name: str) -> float:
         """Return the bytes that an input or constant takes in all tiles of the devices that read it."""

@@ -16,7 +16,7 @@ from npusim.arch import Npu, Soc
 from npusim.cost.lowering import formats, host_lowering
 from npusim.cost.lowering.bands import in_bands
 from npusim.cost.lowering.execution import execution_of, fill_dsp, own_cycles
-from npusim.cost.lowering.liveness import Liveness, Use, fill_reuse, packing, roots
+from npusim.cost.lowering.liveness import Liveness, Use, fill_reuse, packing_ratio, roots
 from npusim.cost.lowering.plans import (
     Decisions,
     Group,
@@ -229,7 +229,7 @@ class _Lowering:
         first: bool,
     ) -> Use:
         npu = self._npu(group)
-        use = Use(group.device, made={t.name: t.bytes * packing(t, False, npu) for t in results})
+        use = Use(group.device, made={t.name: t.bytes * packing_ratio(t, False, npu) for t in results})
         row["c_item"] = results[0].dtype.bytes
         if not inputs:  # made from nothing, such as a Range
             return use
@@ -255,8 +255,8 @@ class _Lowering:
         if b is not None:
             row["b_item"] = b.dtype.bytes
             row["b_prefetch"] = self._is_known(b) and not first
-            row["a_pack"] *= packing(a, False, npu)
-            row["b_pack"] = packing(b, True, npu)
+            row["a_pack"] *= packing_ratio(a, False, npu)
+            row["b_pack"] = packing_ratio(b, True, npu)
             if row["dpu_operation"] == DpuOperation.CONVOLUTION:  # a transposed one has taps for each phase
                 taps = math.prod(b.shape[2 - len(results[0].shape) :])
                 row["b_pack"] *= taps / (row["kernel_w"] * row["kernel_h"])
@@ -292,18 +292,18 @@ class _Lowering:
             joules = formats.widening_j(uses, row["out_c"], row["out_w"] * row["out_h"], npu.dpu)
             row["mac_energy"] += joules / (computed.joules * npu.dpu.energy_factors.convolution)
         reduction = float(row["in_c"] * row["kernel_w"] * row["kernel_h"])
-        saved = [formats.skipped_and_gated(t, t is b, npu, reduction) for t in (a, b)]
+        ratios = [formats.cycles_and_energy_ratios(t, t is b, npu, reduction) for t in (a, b)]
         together = math.prod if npu.dpu.skips_by_both else min
-        row["kept"] = together(cycles for cycles, _ in saved)
+        row["kept"] = together(cycles for cycles, _ in ratios)
         row["mac_rate"] /= row["kept"]
-        row["mac_energy"] *= together(energy for _, energy in saved)
+        row["mac_energy"] *= together(energy for _, energy in ratios)
 
     def _npu(self, group: Group) -> Npu:
         return cast(Npu, self.soc.devices[group.device])
 
     def _stored(self, tensor: Tensor, npu: Npu, is_weight: bool) -> Mapping[str, float]:
         """Return the bytes of an operand by the stored tensor that they are part of."""
-        size = tensor.bytes * packing(tensor, is_weight, npu)
+        size = tensor.bytes * packing_ratio(tensor, is_weight, npu)
         return {name: size * share for name, share in self.root[tensor.name].items()}
 
     def _is_known(self, tensor: Tensor) -> bool:
@@ -354,7 +354,7 @@ class _Lowering:
     def _share_of(self, name: str, size: float, npu: Npu, is_weight: bool) -> float:
         """Return the share of a stored tensor that `size` bytes of it are."""
         tensor = self.graph.tensors[name]
-        return min(1.0, size / max(1.0, tensor.bytes * packing(tensor, is_weight, npu)))
+        return min(1.0, size / max(1.0, tensor.bytes * packing_ratio(tensor, is_weight, npu)))
 
     def _host_transfers(self, sizes: Mapping[str, float]) -> Iterator[Transfer]:
         for tensor, size in sizes.items():

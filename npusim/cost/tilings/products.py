@@ -24,7 +24,8 @@ from npusim.cost.units.rates import LOWER, UPPER, PointRates
 from npusim.cost.units.resources import CANDIDATE_SIZE, CandidateRecord
 
 _MOST_REGISTER_TILES = 4.0
-"""Length in register tiles above which blocks are whole register tiles."""
+"""Length in register tiles above which blocks are whole register tiles: of so many, a last one that is
+partly filled wastes little."""
 _SHORTENED = 3.0
 """Times by which a part that holds an operand may be shorter than one that fits."""
 
@@ -455,8 +456,8 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
             needed = tiling.needed_bytes(block, room, row_blocks)
             if needed < before:
                 before = needed
-                is_useful = _is_useful(layout, block, row_blocks, columns, chunks, needed)
-                for order in range(first, last + 1 if is_useful else first):
+                is_worth_costing = _is_worth_costing(layout, block, row_blocks, columns, chunks, needed)
+                for order in range(first, last + 1 if is_worth_costing else first):
                     all_rows, all_columns = cut.row_parts * row_blocks, cut.column_parts * columns
                     loops = Tiling(order, block.strips, all_rows, all_columns, chunks)
                     stop = add_tiling(task, layout, block, loops, needed, row_bytes, stop)
@@ -468,7 +469,7 @@ def _try_blocks(task: Task, layout: Layout, block: Block, chunks: float, row_byt
             if before <= task.upper.tile_sram_bytes and (is_whole or is_short):
                 break
             row_blocks = tiling.next_count(row_blocks, block.rows)
-            if not is_whole and row_blocks > 0.0:  # longer ones are of no use, see `_is_useful`
+            if not is_whole and row_blocks > 0.0:  # longer ones are of no use, see `_is_worth_costing`
                 row_blocks = max(row_blocks, fewest_short)
         columns = 0.0 if cut.column_parts > 1.0 else tiling.next_count(columns, block.columns)
     return stop
@@ -506,17 +507,23 @@ def add_tiling(
 
 
 @compiled
-def _is_useful(
+def _is_worth_costing(
     layout: Layout, block: Block, row_blocks: float, columns: float, chunks: float, needed: float
 ) -> bool:
-    """Whether blocks are whole register tiles, or fewer than those would be in as much SRAM (`needed`)."""
-    size, register_tile = np.ceil(block.rows / row_blocks) * block.piece_rows, layout.piece.rows
+    """Return whether a division of rows into so many blocks may be faster than all others.
+
+    Blocks of whole register tiles may. Blocks in groups of lanes may where no division into whole register
+    tiles has as few blocks in as much SRAM (`needed`, bytes): each further block is a further start-up.
+    """
+    register_tile = layout.piece.rows
     if block.piece_rows == register_tile:
         return True
-    if not register_tile < size <= _MOST_REGISTER_TILES * register_tile:
+    block_rows = np.ceil(block.rows / row_blocks) * block.piece_rows
+    if not register_tile < block_rows <= _MOST_REGISTER_TILES * register_tile:
         return False
-    fewest = tiling.fewest_row_blocks(layout.block, tiling.room_of(layout.block, columns, chunks), needed)
-    return fewest == 0.0 or fewest > row_blocks
+    room = tiling.room_of(layout.block, columns, chunks)
+    fewest = tiling.fewest_row_blocks(layout.block, room, needed)
+    return fewest == 0.0 or fewest > row_blocks  # 0: no division into whole register tiles fits
 
 
 @compiled

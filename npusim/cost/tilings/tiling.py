@@ -192,11 +192,15 @@ TRIANGLE_ONCE = -1.0
 """In place of a size of pieces: a stored triangle is fetched once (`npusim.cost.tilings.search`)."""
 
 
+_NOT_FINER = 0.0
+"""Rows of a piece that a coarser level has already: it is not tried again."""
+
+
 class TilePart(NamedTuple):
-    """The smallest part of the share of a tile that blocks have, by its outputs."""
+    """A piece: the smallest block of outputs by which blocks of the share of a tile grow."""
 
     rows: float
-    """Image rows; of a product pixels. 0 where a coarser level has the same piece."""
+    """Image rows; of a product pixels; or `_NOT_FINER`."""
     width: float
     """Pixels across a strip."""
     strips: float
@@ -220,16 +224,30 @@ def more_strips(arch: ArchRecord, op: OpRecord, strips: float) -> float:
 
 @compiled
 def _array_piece(arch: ArchRecord, op: OpRecord, rows: float, channels: float, level: int) -> TilePart:
-    """Return the piece of an array, which has no register tiles: the parallel lanes of its PEs, or a line."""
-    is_matmul = op.dpu_operation == MATMUL
-    tall = lanes_along(arch, BATCH if is_matmul else OUTPUT_HEIGHT, rows)
-    if level > 0:
-        tall = 0.0 if tall == 1.0 else 1.0
-    if is_matmul:
-        tall = max(tall, min(rows, arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h))
-    wide = max(lanes_along(arch, OUTPUT_CHANNELS, channels), min(channels, arch.dpu_channel_lanes))
-    width = 1.0 if is_matmul else op.out_w
-    return TilePart(tall, width, 1.0, wide, rows, channels, tall, wide, False)
+    """Return the smallest block of outputs by which a share grows on a PE array: its piece.
+
+    At level 0 it is what the lanes of the PEs produce at once; an array has no register tiles. At level 1, of
+    convolutions alone, it is one row of the image. Cycles are those of the whole share, `rows` by `channels`.
+    """
+    if op.dpu_operation == MATMUL:
+        pixel_lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
+        piece_h, width = max(lanes_along(arch, BATCH, rows), min(rows, pixel_lanes)), 1.0
+    else:
+        piece_h, width = lanes_along(arch, OUTPUT_HEIGHT, rows), op.out_w
+        if level > 0:
+            piece_h = _NOT_FINER if piece_h == 1.0 else 1.0
+    piece_c = max(lanes_along(arch, OUTPUT_CHANNELS, channels), min(channels, arch.dpu_channel_lanes))
+    return TilePart(
+        rows=piece_h,
+        width=width,
+        strips=1.0,
+        channels=piece_c,
+        grid_rows=rows,
+        grid_channels=channels,
+        register_tile_pixels=piece_h,
+        register_tile_channels=piece_c,
+        is_fine=False,
+    )
 
 
 @compiled

@@ -123,7 +123,7 @@ class _Emission:
         results = self._copy(step, work)
         if results is not work:
             self.computed += results
-        stores = self._move(TaskKind.DMA_OUT, self.out[i], job.write_s_per_byte, results)
+        stores = self._emit_transfer(TaskKind.DMA_OUT, self.out[i], job.write_s_per_byte, results)
         self.written += stores
         if out_buffer >= 0:
             self.builder.release(out_buffer, stores or results)
@@ -154,7 +154,7 @@ class _Emission:
         # Small tables lie in SRAM that tilings leave free: no tiling counts them.
         (buffer,) = self._reserve(job.b_after if i == 0 else (), [(job.b.name, job.b.sram_bytes * step.b)])
         self._hold(buffer, i + step.b_until)
-        return self._move(TaskKind.DMA_IN, self.b[i] + extra, job.read_s_per_byte)
+        return self._emit_transfer(TaskKind.DMA_IN, self.b[i] + extra, job.read_s_per_byte)
 
     def _fetch_a(self, i: int, step: TilingStep) -> tuple[list[int], int]:
         """Reserve SRAM for a step and fetch its activations; return (loads, buffer of the results)."""
@@ -167,56 +167,64 @@ class _Emission:
         self._hold(a_buffer, i + step.a_until)
         self.builder.residents.update(zip((key for key, _ in residents), others, strict=True))
         s_per_byte = job.a_s_per_byte if self.a[i] > 0.0 else job.read_s_per_byte
-        loads = self._move(TaskKind.DMA_IN, self.a[i] + extra, s_per_byte)
+        loads = self._emit_transfer(TaskKind.DMA_IN, self.a[i] + extra, s_per_byte)
         # Sums have one place: activations are fetched while earlier sums are still added to.
         (sums,) = self._reserve((), [(f"partial sums of {job.out.name}", job.sums_bytes * step.sums)])
         self._hold(sums, i + step.sums_until)
         return loads, out_buffer
 
-    def _prefetch(self, i: int, step: TilingStep, loads: Sequence[int]) -> None:
-        """Fetch a part of the weights of later operators behind the loads of a step."""
+    def _prefetch(self, step_index: int, step: TilingStep, loads: Sequence[int]) -> None:
+        """Fetch a step's share of the weights of later operators, behind its own loads."""
         builder, npu = self.builder, self.job.npu
         granted = builder.last_reserve
         for prefetch in self.job.prefetches:
-            if i == 0:
+            if step_index == 0:  # SRAM is reserved once, in program order: each reservation follows the last
                 granted = builder.task(TaskKind.RESERVE, operator=prefetch.operator, after=[granted])
                 builder.last_reserve = granted
                 prefetch.buffer = builder.buffer(granted, prefetch.name, prefetch.sram_bytes)
-            part = prefetch.seconds / npu.read_s_per_byte * step.work / len(npu.engines)
+            step_bytes = prefetch.seconds / npu.read_s_per_byte * step.work
+            bytes_per_engine = step_bytes / len(npu.engines)
+            # The rate is that of all engines, which share the bandwidth.
+            move_s = bytes_per_engine * len(npu.engines) * npu.read_s_per_byte
             prefetch.transfers += [
                 builder.task(
                     TaskKind.DMA_IN,
                     engine,
                     prefetch.operator,
-                    part * len(npu.engines) * npu.read_s_per_byte,
+                    move_s,
                     after=[granted, *loads],
-                    fixed_s=npu.read_latency_s(part),
-                    bytes_=part,
+                    fixed_s=npu.read_latency_s(bytes_per_engine),
+                    bytes_=bytes_per_engine,
                 )
                 for engine in npu.engines
             ]
 
-    def _move(
+    def _emit_transfer(
         self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int] | None = None
     ) -> list[int]:
-        """Write one transfer, divided evenly over all DMA engines; it waits for the last reservation."""
+        """Write the tasks of one transfer of `size` bytes, one per DMA engine; return their numbers.
+
+        They wait for the tasks `after`, by default for the last reservation of SRAM. `s_per_byte` is with all
+        engines at work.
+        """
         job = self.job
         after = [self.builder.last_reserve] if after is None else after
         parts = self._divided(size, len(job.npu.engines)) if size > 0.0 else []
-        moves = []
-        for engine, part in zip(job.npu.engines, parts, strict=False):
+        tasks = []
+        for engine, part in zip(job.npu.engines, parts, strict=False):  # there may be no parts
             if part <= 0.0:
                 continue
-            latency_s, served = job.npu.write_latency_s, job.write_served
+            latency_s, cached_share = job.npu.write_latency_s, job.write_served
             if kind is TaskKind.DMA_IN:
-                latency_s, served = job.npu.read_latency_s(part), job.read_served
-            moved = job.repeats * part
-            amounts = {"bytes_": moved * (1.0 - served), "shared_bytes": moved * served * job.shared_served}
+                latency_s, cached_share = job.npu.read_latency_s(part), job.read_served
+            moved = job.repeats * part  # one task stands for all repeats of the operator
+            # Memory levels supply the cached share; only levels that devices share are simulated.
+            shared_bytes = moved * cached_share * job.shared_served
+            dram_bytes = moved * (1.0 - cached_share)
             fixed_s, move_s = job.repeats * latency_s, moved * len(parts) * s_per_byte
-            moves.append(
-                self.builder.task(kind, engine, job.operator, move_s, after=after, fixed_s=fixed_s, **amounts)
-            )
-        return moves
+            transfer = {"fixed_s": fixed_s, "bytes_": dram_bytes, "shared_bytes": shared_bytes}
+            tasks.append(self.builder.task(kind, engine, job.operator, move_s, after=after, **transfer))
+        return tasks
 
     def _work(self, i: int, step: TilingStep, after: Sequence[int]) -> list[int]:
         """Write the compute tasks of a step; the operator's dispatch precedes the first step."""

@@ -135,6 +135,13 @@ def _set_timer(state: State, agenda: Any, timer: int, time_s: float) -> None:
 
 
 @compiled
+def _drop_time(state: State, timer: int) -> None:
+    """Drop the time at which a timer has gone off; beyond `TIMERS` of them it was not kept."""
+    unit = state.units[timer]
+    unit.timers = max(0, unit.timers - 1)
+
+
+@compiled
 def _advance_flows(state: State) -> None:
     """Deduct from what is left of each flow its progress since its speed last changed."""
     run = state.run[0]
@@ -322,48 +329,79 @@ def _take_sram(state: State, number: int, wanted_bytes: float) -> None:
 
 
 @compiled
+def _memory_line(state: State, context: int) -> int:
+    """Return the number of the waiting line for SRAM of a context.
+
+    The lines to enter devices come first and have the numbers of the devices.
+    """
+    return len(state.devices) + context
+
+
+@compiled
+def _unit_of(state: State, task: Any, context: int) -> int:
+    """Return the unit of a task: each context has its own copy, of shared ones (stride 0) the same."""
+    copy = context - state.devices[task.device].first_context
+    return int(task.unit + state.units[task.unit].stride * copy)
+
+
+@compiled
 def _proceed(state: State, agenda: Any, cause: int) -> None:
-    """Queue the tasks on the ready stack on their units; complete tasks without duration at once."""
+    """Dispatch the tasks on the ready stack, and all that get ready at the same time.
+
+    `cause` is the execution whose end made them ready, -1 where an inference begins. Each notes it for
+    the critical path. One without duration ends at once, and is the cause of what comes next.
+    """
     run = state.run[0]
     for number in range(len(state.units)):
         state.units[number].is_woken = 0
     while True:
         while run.ready > 0:
             run.ready -= 1
-            number = state.ready[run.ready]
-            execution = state.executions[number]
-            local = number % len(state.tasks)
-            task = state.tasks[local]
-            context = _context(state, local, number // len(state.tasks))
-            execution.ready = run.now_s
-            execution.cause = cause
-            if task.unit >= 0:
-                device = state.devices[task.device]
-                unit = task.unit + state.units[task.unit].stride * (context - device.first_context)
-                execution.unit = unit
-                _queue(state, unit, number, run.now_s + task.fixed_s)
-                state.units[unit].is_woken = 1
-            elif task.kind == _RESERVE:
-                _wait(state, len(state.devices) + context, number)
-            elif task.kind == _LAUNCH:
-                execution.start = run.now_s
-                _request(state, agenda, task.duration_s, _LAUNCH_ENDS, number)
-            elif task.kind == _ENTER and not _enter(state, number):
-                _wait(state, task.device, number)
-            else:
-                if task.kind == _LEAVE:
-                    state.contexts[context].is_open = 1
-                _complete(state, agenda, number)
-                cause = number
-        number = _granted(state)
-        if number < 0:
+            execution = state.ready[run.ready]
+            is_complete = _dispatch(state, agenda, execution, cause)
+            if is_complete:
+                cause = execution
+        granted = _granted(state)
+        if granted < 0:
             break
         if cause >= 0:
-            state.executions[number].cause = cause
-        _complete(state, agenda, number)
+            state.executions[granted].cause = cause
+        _complete(state, agenda, granted)
+    # Units choose only now, among all tasks that are ready at this time.
     for number in range(len(state.units)):
         if state.units[number].is_woken:
             _start_next(state, agenda, number)
+
+
+@compiled
+def _dispatch(state: State, agenda: Any, number: int, cause: int) -> bool:
+    """Hand a ready task to its unit or waiting line; return True where it completes at once."""
+    run, execution = state.run[0], state.executions[number]
+    local = number % len(state.tasks)
+    task, context = state.tasks[local], _context(state, local, number // len(state.tasks))
+    execution.ready, execution.cause = run.now_s, cause
+    if task.unit >= 0:
+        unit = _unit_of(state, task, context)
+        execution.unit = unit
+        _queue(state, unit, number, run.now_s + task.fixed_s)
+        state.units[unit].is_woken = 1
+        return False
+    if task.kind == _RESERVE:
+        _wait(state, _memory_line(state, context), number)
+        return False
+    if task.kind == _LAUNCH:
+        execution.start = run.now_s
+        _request(state, agenda, task.duration_s, _LAUNCH_ENDS, number)
+        return False
+    if task.kind == _ENTER:
+        has_entered = _enter(state, number)
+        if not has_entered:
+            _wait(state, task.device, number)  # in the line of the device
+            return False
+    if task.kind == _LEAVE:
+        state.contexts[context].is_open = 1
+    _complete(state, agenda, number)
+    return True
 
 
 @compiled
@@ -423,7 +461,7 @@ def _granted(state: State) -> int:
         line, places = state.lines[number], state.waiting[number]
         if line.first < line.end:
             execution = places[line.first % len(places)]
-            context = number - len(state.devices)
+            context = number - len(state.devices)  # < 0: a line to enter a device, see `_memory_line`
             if _enter(state, execution) if context < 0 else _reserve(state, execution, context):
                 line.first += 1
                 return int(execution)
@@ -509,8 +547,10 @@ def _begin(state: State, agenda: Any, slot: int) -> None:
 
 @compiled_or_plain(lambda state, _, until: _TASK_MS * len(state.tasks) * until, in_lists=True)
 def execute(state: State, in_flight: int, until: int) -> None:
-    """Run a program, `in_flight` times at once, until `until` inferences have ended or nothing proceeds."""
+    """Run a program, `in_flight` times at once, until `until` inferences ended or nothing proceeds."""
     run = state.run[0]
+    # A heap of (time, request, action, subject), from whose first entry numba takes the type. Numbers of
+    # requests differ, so actions at the same time always run in the same order.
     agenda = [(0.0, 0, -1, 0)]
     agenda.pop()
     for slot in range(in_flight):
@@ -521,16 +561,16 @@ def execute(state: State, in_flight: int, until: int) -> None:
         if action == _UNIT_DONE:
             _unit_done(state, agenda, subject)
         elif action == _FLOWS_END:
-            state.units[subject].timers = max(0, state.units[subject].timers - 1)
+            _drop_time(state, subject)
             ended = _end_flows(state, agenda)
-            while len(ended) > 0:
+            while len(ended) > 0:  # a heap: flows that end at the same time do so by number
                 _unit_done(state, agenda, state.flows[heappop(ended)].unit)
         elif action == _LATENCY_OVER:
-            state.units[subject].timers = max(0, state.units[subject].timers - 1)
+            _drop_time(state, subject)
             _start_next(state, agenda, subject)
         elif action == _LAUNCH_ENDS:
             _end(state, agenda, subject)
         elif action == _HOST_MOVES:
             _move(state, agenda, subject)
-        else:
+        elif action == _INFERENCE_BEGINS:
             _begin(state, agenda, subject)

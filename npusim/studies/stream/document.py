@@ -152,37 +152,47 @@ def sustained_per_s(strategy: Strategy, updates_per_s: float) -> float:
 
 
 def best_by_rate(strategies: Sequence[Strategy]) -> list[BestAtRate]:
-    """Return the ways that sustain most inferences, from no update a second upwards.
+    """Return the strategy that sustains most inferences in each interval of the update rate.
+
+    At u updates a second a strategy sustains (1 - u update_s) / latency_s inferences a second: a line over u.
+    The best strategies are found by a walk along the upper envelope of these lines, from u = 0 on.
 
     Parameters
     ----------
     strategies : sequence of Strategy
         Those that lose edges are left out, and those that were never run.
     """
-    exact = [s for s in strategies if s.lost_edges == 0.0 and s.latency_s > 0.0]
+    lossless = [s for s in strategies if s.lost_edges == 0.0 and s.latency_s > 0.0]
     best_rates: list[BestAtRate] = []
-    rate, ended = 0.0, False
-    while exact and not ended:
+    rate, is_last = 0.0, False
+    while lossless and not is_last:
         # The highest line here; of equal ones that which falls least.
-        best = max(exact, key=lambda s: (sustained_per_s(s, rate), -_fall(s)))
-        last = best.most_updates_per_s if best.most_updates_per_s is not None else inf
-        crossing = min((_crossing(best, other, rate) for other in exact), default=inf)
-        ended = crossing >= last * (1.0 - _ROUNDING)
-        end = last if ended else crossing
-        if end > rate * (1.0 + _ROUNDING):
-            here = sustained_per_s(best, rate)
-            best_rates.append(
-                BestAtRate(
-                    strategy=best.name,
-                    from_updates_per_s=rate,
-                    to_updates_per_s=None if end == inf else end,
-                    from_inferences_per_s=here,
-                    to_inferences_per_s=here if end == inf else 0.0 if ended else sustained_per_s(best, end),
-                )
-            )
-        exact = [s for s in exact if _fall(s) < _fall(best)]
+        best = max(lossless, key=lambda s: (sustained_per_s(s, rate), -_fall(s)))
+        limit = best.most_updates_per_s if best.most_updates_per_s is not None else inf
+        crossing = min((_crossing(best, other, rate) for other in lossless), default=inf)
+        # The best line reaches zero before another crosses it: no strategy keeps up with more updates.
+        is_last = crossing >= limit * (1.0 - _ROUNDING)
+        end = limit if is_last else crossing
+        if end > rate * (1.0 + _ROUNDING):  # else several lines cross here
+            best_rates.append(_best_between(best, rate, end))
+        lossless = [s for s in lossless if _fall(s) < _fall(best)]  # only flatter lines can overtake later
         rate = end
     return best_rates
+
+
+def _best_between(best: Strategy, start: float, end: float) -> BestAtRate:
+    """Return what the best strategy sustains between two rates of updates."""
+    per_s_at_start = per_s_at_end = sustained_per_s(best, start)
+    if end < inf:  # else updates take no time
+        # Updates take all the time at the limit; the formula would leave a rounding error.
+        per_s_at_end = 0.0 if end == best.most_updates_per_s else sustained_per_s(best, end)
+    return BestAtRate(
+        strategy=best.name,
+        from_updates_per_s=start,
+        to_updates_per_s=end if end < inf else None,
+        from_inferences_per_s=per_s_at_start,
+        to_inferences_per_s=per_s_at_end,
+    )
 
 
 def _fall(strategy: Strategy) -> float:

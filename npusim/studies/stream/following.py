@@ -325,7 +325,7 @@ _WAYS = (EdgeData.CONSTANT, EdgeData.INPUT, EdgeData.CAPACITY)
 _ROUND = 1000
 """Without a capacity, nodes are rounded up to whole thousands, as NodePad does."""
 _BLOBS = 4
-_MOST_TIMES = 64
+_MOST_GROWTH = 64
 """Largest capacity that the search for the break-even tries, over the most nodes of the stream."""
 _SHOWN = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
 """Capacities that are listed, over the most nodes of the stream."""
@@ -402,7 +402,7 @@ def follow(
         course.kept(blobs).strategy("several kept blobs", masked, blobs, rates=rates),
         course.batched(size, judged.lost_edges).strategy("mini-batches", masked, [size], judged, rates),
     ]
-    breakeven, at_limit = _breakeven(course, sum(recompile.sums_s))
+    breakeven, is_limit = _breakeven(course, sum(recompile.sums_s))
     latency_s = {c: course.compiled.version(masked, start, c).latency_s for c in sorted(paddings)}
     return Followed(
         workload=scenario.baseline.name,
@@ -418,7 +418,7 @@ def follow(
         strategies=strategies,
         best_by_rate=best_by_rate(strategies),
         breakeven_capacity=breakeven,
-        breakeven_is_limit=at_limit,
+        breakeven_is_limit=is_limit,
         breakeven_inferences=_breakeven_inferences(recompile, paddings[chosen], len(updates), inferences),
         capacities=[
             CapacityCost(capacity=c, **paddings[c].totals, latency_s=s) for c, s in latency_s.items()
@@ -477,26 +477,33 @@ def _batch(batch: int | None, start: Size) -> int:
 
 
 def _breakeven(course: Course, limit_s: float) -> tuple[int | None, bool]:
-    """Return the largest capacity at which padding takes at most `limit_s`, and whether the search ended.
+    """Return the largest capacity (nodes) that graphs can be padded to in at most `limit_s` in all.
 
-    From the most nodes of the stream on nothing is compiled twice, and time only grows with the capacity; it
-    is infinite for one that memory does not hold, which ends the search too.
+    The second result says whether the range that is searched or the memory set it, not the time. The least
+    capacity is the most nodes of the stream; None, False where even that takes longer. From there on nothing
+    is compiled twice, and time only grows with the capacity.
+
+    Parameters
+    ----------
+    limit_s : float
+        Time that recompiling takes for the whole stream.
     """
 
-    def total_s(nodes: int) -> float:
-        with suppress(InfeasibleError):
-            return sum(course.kept([nodes]).sums_s)
+    def padded_total_s(capacity: int) -> float:
+        with suppress(InfeasibleError):  # memory does not hold it
+            return sum(course.kept([capacity]).sums_s)
         return inf
 
-    low = most = course.most
-    if total_s(most) > limit_s:
+    low = course.most
+    if padded_total_s(low) > limit_s:
         return None, False
-    while total_s(2 * low) <= limit_s:
+    while padded_total_s(2 * low) <= limit_s:
         low *= 2
-        if low >= most * _MOST_TIMES:
+        if low >= course.most * _MOST_GROWTH:
             return low, True
-    low += bisect(range(low + 1, 2 * low), limit_s, key=total_s)
-    return low, isinf(total_s(low + 1))
+    # It lies from `low` to 2 low - 1: add how many capacities above `low` are fast enough.
+    low += bisect(range(low + 1, 2 * low), limit_s, key=padded_total_s)
+    return low, isinf(padded_total_s(low + 1))
 
 
 def _breakeven_inferences(recompile: Costs, costs: Costs, updates: int, inferences: int) -> float | None:

@@ -21,7 +21,7 @@ from npusim.arch.array import LEVELS, LOOPS_OF_AXIS
 from npusim.compiling.kernels import compiled, compiled_making_arrays
 from npusim.compiling.records import Floats, Ints
 from npusim.cost.machine import spatial_array as spatial
-from npusim.cost.machine.spatial_array import LOOP_COUNT, OPERAND_COUNT, OUTPUTS, NestOrder
+from npusim.cost.machine.spatial_array import LOOP_COUNT, OPERAND_COUNT, OUTPUTS, ArrayRecord, NestOrder
 
 MOST_LOOPS = 9
 """Most factors in an order, plus one."""
@@ -43,10 +43,10 @@ class Allocation(NamedTuple):
     """Bits that the next level would then move, shape (operands, MOST_LOOPS)."""
     choices: Ints
     """Numbers of factors that fit, shape (operands,)."""
-    held: Ints
+    loops_held: Ints
     """Factors allocated so far, shape (operands,)."""
-    place: Ints
-    """Levels allocated so far, shape (operands,)."""
+    next_cut: Ints
+    """Levels allocated so far: the next column of `cuts`, shape (operands,)."""
     steps: Floats
     """Scratch: steps of a part of the nest, shape (loops,)."""
     below: Floats
@@ -74,9 +74,9 @@ def new_allocation() -> Allocation:
     steps, below = np.ones(LOOP_COUNT), np.ones((2, OPERAND_COUNT, LEVELS))
     billed = np.zeros((OPERAND_COUNT, LEVELS, FLOWS))
     t[:2] = t[4:] = 1.0
-    choices, held, place = operands[0], operands[1], operands[2]
+    choices, loops_held, next_cut = operands[0], operands[1], operands[2]
     return Allocation(
-        cuts, c[0], c[1], choices, held, place, steps, below, t[0], t[1], t[2], t[3], t[4], billed
+        cuts, c[0], c[1], choices, loops_held, next_cut, steps, below, t[0], t[1], t[2], t[3], t[4], billed
     )
 
 
@@ -106,28 +106,43 @@ def _has_sums_left(order: NestOrder, level: int, first: int) -> bool:
 
 
 @compiled
+def _holds(machine: ArrayRecord, level: int, operand: int) -> bool:
+    """Return whether a level stores an operand."""
+    return bool(machine.level_holds[level * OPERAND_COUNT + operand] > 0.0)
+
+
+@compiled
+def _add_cuts(machine: ArrayRecord, level: int, work: Allocation) -> None:
+    """Write the loops that a level and those inside it hold, for each operand that it stores."""
+    for operand in range(OPERAND_COUNT):
+        if _holds(machine, level, operand):
+            work.cuts[operand, work.next_cut[operand]] = work.loops_held[operand]
+            work.next_cut[operand] += 1
+
+
+@compiled
 def allocate(order: NestOrder, work: Allocation) -> bool:
-    """Divide the factors of one order among the levels; return False where not even the lanes fit."""
-    machine = order.machine
-    work.held[:] = 0
-    work.place[:] = 0
-    for level in range(int(machine.levels)):
-        is_last = level == int(machine.levels) - 1
+    """Write to `work.cuts` how many innermost loops of an order each level holds of each operand.
+
+    From the innermost level outwards each holds what leaves the fewest bits to move. Returns False where a
+    level cannot hold even the operands of the lanes that work in parallel.
+    """
+    machine, outermost = order.machine, int(order.machine.levels) - 1
+    work.loops_held[:] = 0
+    work.next_cut[:] = 0
+    for level in range(outermost):
         for operand in range(OPERAND_COUNT):
-            work.choices[operand] = 1
-            if machine.level_holds[level * OPERAND_COUNT + operand] > 0.0:
-                if is_last:
-                    work.held[operand] = order.loops.shape[0]
-                elif not _list_choices(order, level, operand, work):
+            if _holds(machine, level, operand):
+                if not _list_choices(order, level, operand, work):
                     return False
-            else:
+            else:  # the only choice is to hold no further loop, in no bits
+                work.choices[operand] = 1
                 work.choice_bits[operand, 0] = work.choice_moved[operand, 0] = 0.0
-        if not is_last and not _choose(machine.level_bits[level], work):
+        if not _choose(machine.level_bits[level], work):
             return False
-        for operand in range(OPERAND_COUNT):
-            if machine.level_holds[level * OPERAND_COUNT + operand] > 0.0:
-                work.cuts[operand, work.place[operand]] = work.held[operand]
-                work.place[operand] += 1
+        _add_cuts(machine, level, work)
+    work.loops_held[:] = order.loops.shape[0]  # the outermost level holds whole tensors
+    _add_cuts(machine, outermost, work)
     _keep_what_stays(order, work)
     return True
 
@@ -136,7 +151,7 @@ def allocate(order: NestOrder, work: Allocation) -> bool:
 def _list_choices(order: NestOrder, level: int, operand: int, work: Allocation) -> bool:
     """List how many factors of an operand a level can hold; return False where not even its lanes fit."""
     machine, loops, factors, steps = order.machine, order.loops, order.factors, work.steps
-    count, first = loops.shape[0], work.held[operand]
+    count, first = loops.shape[0], work.loops_held[operand]
     bits = order.nest.bits[operand]
     if operand == OUTPUTS and _has_sums_left(order, level, first):
         bits = order.nest.bits[OPERAND_COUNT]
@@ -175,15 +190,18 @@ def _choose(capacity: float, work: Allocation) -> bool:
             least, best = moved, combination
     if best < 0:
         return False
-    work.held[0] += best // (second * third)
-    work.held[1] += best // third % second
-    work.held[2] += best % third
+    work.loops_held[0] += best // (second * third)
+    work.loops_held[1] += best // third % second
+    work.loops_held[2] += best % third
     return True
 
 
 @compiled
 def _keep_what_stays(order: NestOrder, work: Allocation) -> None:
-    """Extend what each level holds of an operand over the next loops that do not index it."""
+    """Extend what each level holds of an operand over the next loops that do not change it.
+
+    The same content serves all of their steps, so this takes no more bits.
+    """
     loops, depth = order.loops, order.unrolling.depth
     for operand in range(OPERAND_COUNT):
         for place in range(depth[operand] - 1):
