@@ -210,12 +210,8 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Us
         readers = users.get(name, [])
         is_of_one_device = all(groups[i].device == groups[first].device for i in readers)
         if name not in must_be_in_dram and is_of_one_device:
-            uses[name] = _Use(
-                bytes=graph.tensors[name].bytes,
-                first=first,
-                last=max(readers, default=first),
-                moves=1 + len(readers),  # one write, and a read for each reader
-            )
+            last, moves = max(readers, default=first), 1 + len(readers)  # one write, and a read per reader
+            uses[name] = _Use(bytes=graph.tensors[name].bytes, first=first, last=last, moves=moves)
     return uses
 
 

@@ -160,12 +160,11 @@ def _layouts_of(op: Operator, shapes: Sequence[Shape], result: Shape, way: Divis
     Of layouts that move equally many bytes the first is taken: `way` prefers those that divide rows and
     images, or those that divide channels. Operands that a layout leaves out stay whole.
     """
-    # Transposed convolutions stay whole: neighbouring inputs add to the same outputs, and the axes of
-    # their filters are others.
-    is_convolution = op.family in (Family.CONVOLUTION, Family.DEPTHWISE) and "Backprop" not in op.type
     if op.family in (Family.MATMUL, Family.AGGREGATE) and min(map(len, shapes[:2])) > 1:
         return _of_product(op.attrs, shapes[:2], len(result), way)
-    if is_convolution:
+    # Transposed convolutions stay whole: neighbouring inputs add to the same outputs, and the axes of
+    # their filters are others.
+    if op.family in (Family.CONVOLUTION, Family.DEPTHWISE) and "Backprop" not in op.type:
         return _of_convolution(op, shapes[1], len(result), way)
     if op.family is Family.POOLING:  # by channels, by images of the batch
         return [Layout(operands=(1,), result=1), Layout(operands=(0,), result=0)]
@@ -184,8 +183,7 @@ def _of_convolution(op: Operator, kernel: Shape, rank: int, way: Division) -> li
         channels = [Layout(operands=(1, 0), result=1)]
     else:  # by output channels; by input channels, which leaves partial sums
         channels = [Layout(operands=(None, 0), result=1), Layout(operands=(1, 1), result=None)]
-    kernel_height = kernel[2 - rank]
-    halo = max(0, kernel_height - op.attrs.get("strides", (1,))[0])
+    halo = max(0, kernel[2 - rank] - op.attrs.get("strides", (1,))[0])  # height of the kernel less its step
     # By images of the batch; by rows of each image, where windows reach into the neighbour's rows.
     images = [Layout(operands=(0,), result=0), Layout(operands=(2,), result=2, halo=halo)]
     return [*images, *channels] if way == "rows" else [*channels, *images]

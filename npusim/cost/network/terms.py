@@ -16,7 +16,7 @@ from npusim.cost.tilings.search import GroupSearch
 from npusim.cost.units import rates as laws
 from npusim.cost.units.dsp import dsp_time_s
 from npusim.cost.units.hosts import cost_host, host_energy_j
-from npusim.cost.units.levels import ServedRecord, first_wait_s, sourced_bytes
+from npusim.cost.units.levels import first_wait_s, sourced_bytes
 from npusim.cost.units.rates import PAGE_WALK, READ, READ_WAIT, SRAM, TILE_SRAM, WRITE_WAIT, Choices
 from npusim.cost.units.resources import CANDIDATE_SIZE, LEVELS, CandidateRecord, dsp_lane_cycles, refills
 
@@ -267,34 +267,29 @@ def fill_terms(
             sram_peak_bytes = min(candidate.sram_peak_bytes, rates[SRAM, p])
             terms.sram_peak_bytes[r, p] = sram_peak_bytes - op.reserved_bytes
         for p in range(first, last if is_prefetching else first):
-            _fill_prefetch(candidate, served, rates, op, p, terms, r)
+            _fill_prefetch(costing, candidate, rates, r, p)
         first = last
 
 
 @compiled
-def _fill_prefetch(
-    candidate: CandidateRecord,
-    served: ServedRecord,
-    rates: Floats,
-    op: OpRecord,
-    point: int,
-    terms: Terms,
-    row: int,
-) -> None:
+def _fill_prefetch(costing: Costing, candidate: CandidateRecord, rates: Floats, row: int, point: int) -> None:
     """Write the stall that prefetch can save in a candidate's first run, and the SRAM it takes.
 
     Prefetch saves the stall, but at most one pass over operands that exist before the inference. Weights of
     other operators take the room that the candidate leaves (`_free_bytes`); its own lie in its buffers where
     its tiling fills them once.
     """
+    terms, op, served = costing.terms, costing.table.rows[row], costing.search.served[row]
     a_bytes = (op.a_triangle_bytes if op.triangle else op.a_dram_bytes) if op.a_prefetch else 0.0
     b_bytes = op.b_dram_bytes if op.b_prefetch else 0.0
     read_s = (a_bytes + b_bytes) * (1.0 - served.first_share) * rates[READ, point]
-    work_s = max(terms.dpu_s[row, point], rates[laws.DSP, point])
-    terms.stall_s[row, point] = min(read_s, _stall_s(terms, row, point, work_s))
-    # The latency is no less than half of work and transfers plus the waits of refills (`overlapped_s`).
-    least_s = 0.5 * (work_s + terms.dma_s[row, point])
-    slack_s = terms.best_s[row, point] - terms.pauses_s[row, point] - least_s
+    work_s, dma_s = max(terms.dpu_s[row, point], rates[laws.DSP, point]), terms.dma_s[row, point]
+    exposed_s, refills_s = terms.exposed_s[row, point], terms.refill_wait_s[row, point]
+    stall_s = laws.stall_s(work_s, dma_s, exposed_s, terms.known_s[row, point], refills_s)
+    terms.stall_s[row, point] = min(read_s, stall_s)
+    # Waits of refills cost nothing while they and half of work and transfers take less than the latency
+    # (`overlapped_s`).
+    slack_s = terms.best_s[row, point] - terms.pauses_s[row, point] - 0.5 * (work_s + dma_s)
     peak_bytes = terms.sram_peak_bytes[row, point]
     room_bytes = max(0.0, _free_bytes(candidate, op, peak_bytes, slack_s, rates, point))
     terms.room_bytes[row, point] = room_bytes
@@ -303,14 +298,6 @@ def _fill_prefetch(
     held_bytes = _prefetched_bytes(candidate, op, a_bytes, b_bytes)
     # Without reads nothing is prefetched, and any number will do.
     terms.held_bytes_per_s[row, point] = held_bytes / read_s if read_s > 0.0 else 1.0
-
-
-@compiled
-def _stall_s(terms: Terms, row: int, point: int, work_s: float) -> float:
-    """Return the stall of a row (s): what prefetch without limits would save of its latency."""
-    dma_s, exposed_s = terms.dma_s[row, point], terms.exposed_s[row, point]
-    refills_s = terms.refill_wait_s[row, point]
-    return float(laws.stall_s(work_s, dma_s, exposed_s, terms.known_s[row, point], refills_s))
 
 
 @compiled

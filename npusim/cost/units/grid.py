@@ -302,13 +302,12 @@ def full_register_tile_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) ->
     slots = across * down
     pixels = slots * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
     channels = channel_blocks(arch, work, channel_groups)
-    register_tile, row, drain_cycles = np.inf, np.inf, pixels * channels.block_drain
+    register_tile, row, drain = np.inf, np.inf, pixels * channels.block_drain
     for side in range(SIDES if mode == 0 else 1):
         if worth_trying(side, work):
             skipped = skipped_shares(arch, side, work)
             reduction = reduction_cycles(arch, slots, 1.0, work, skipped)
-            cycles = _register_tile_cycles(reduction, slots, channel_groups, drain_cycles)
-            register_tile = min(register_tile, cycles)
+            register_tile = min(register_tile, _register_tile_cycles(reduction, slots, channel_groups, drain))
             row = min(row, area_cycles(reduction, channels, slots, pixels).total)
     return register_tile, row
 

@@ -244,10 +244,8 @@ def _held_bytes(
 
     `reuse_distance` is `between_bytes` of `share_held`; `pinned_share` is 0 where the operand is not marked.
     """
-    if reuse_distance <= 0.0:
-        return 0.0
     share = share_held(unpinned_room, reuse_distance, size_bytes, is_cache)
-    return float(size_bytes * max(share, pinned_share))
+    return float(size_bytes * max(share, pinned_share)) if reuse_distance > 0.0 else 0.0
 
 
 @compiled
