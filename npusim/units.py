@@ -27,9 +27,9 @@ NUMBER_PATTERN = r"(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0
 """An unsigned decimal number; the two digits of exponent keep every product finite."""
 
 _QUANTITY = re.compile(rf"\s*([+-]?{NUMBER_PATTERN})(?![0-9.])\s*(.*?)\s*", re.DOTALL)
-_POWERS = dict(zip("PTGMkmuµnpf", (15, 12, 9, 6, 3, -3, -6, -6, -9, -12, -15), strict=True)) | {"": 0}
+_POWERS = dict(zip("EPTGMkmuµnpf", (18, 15, 12, 9, 6, 3, -3, -6, -6, -9, -12, -15), strict=True)) | {"": 0}
 _PREFIXES = {prefix: Decimal(f"1e{power}") for prefix, power in _POWERS.items()}
-_PREFIXES |= {f"{letter}i": Decimal(2) ** (10 * i) for i, letter in enumerate("KMGTP", start=1)}
+_PREFIXES |= {f"{letter}i": Decimal(2) ** (10 * i) for i, letter in enumerate("KMGTPE", start=1)}
 _USUAL = {
     "Hz": ("", "k", "M", "G"),
     "B": ("", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"),

@@ -108,7 +108,7 @@ def test_large_products_on_two_devices_take_about_half_the_time_and_requests_twi
 def test_the_chosen_way_costs_least_and_both_commands_show_it(capsys):
     for words, by in ((["estimate"], "latency_s"), (["map", "--hint", "throughput"], "throughput_per_s")):
         assert run([words[0], "mobilenet-v2", "--split", "2", *words[1:]]) == 0
-        assert "npu, npu2" in capsys.readouterr().out
+        assert "npu + npu2" in capsys.readouterr().out
         call = {"estimate": npusim.estimate, "map": npusim.map}[words[0]]
         found = call("mobilenet-v2", split=2, hint=words[-1] if len(words) > 1 else "latency").divided
         chosen = next(way for way in found.ways if way.name == found.chosen)

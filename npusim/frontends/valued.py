@@ -60,6 +60,8 @@ class ValuedNetwork:
         NpusimError, UnwritableError
             Where an input has no example value, or the model would not compute what the network computes.
         """
+        if tuple(graph) == tuple(self.graph):
+            return self.origin.model.clone()
         model = spliced(self.origin, self.graph, graph, lambda name: self._value(graph, name, self.inputs))
         fixed = {name: self.inputs[name] for name in self.fixed_inputs(graph)}
         return with_constants(graph, model, fixed) if fixed else model

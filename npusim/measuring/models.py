@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -204,11 +205,11 @@ def _from_file(core: Any, ref: ModelFile, files: Sources) -> tuple[Any, Graph | 
     path, graph = files.get(ref.name), None
     if not isinstance(path, Path):
         raise ModelFileError(ref.name, "is not at hand", "name the file itself")
-    try:
+    with suppress(NpusimError):
         graph = graph_of_file(path, ref.shapes, None)
-    except NpusimError:
-        try_model_file(path, ref.shapes)  # where the reader dies, it does so there
     try:
+        if graph is None:
+            try_model_file(path, ref.shapes)  # where the reader dies, it does so there
         model = core.read_model(str(path))
     except RuntimeError as error:
         raise ModelFileError(ref.name, f"cannot be read as a model: {short_reason(error, [path])}") from None
