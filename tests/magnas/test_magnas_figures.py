@@ -56,7 +56,7 @@ def test_the_command_refuses_it_too(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_fit_predicts_what_the_suite_does():
-    fit = MagnasFit()
+    fit = MagnasFit("jetson-agx-xavier")
     expected = [predicted(key, problem_of(key["network"])) for key in fit.keys]
     assert fit.predicted({}) == pytest.approx(expected, rel=1e-9)
 
