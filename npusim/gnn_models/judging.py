@@ -150,10 +150,11 @@ class _Comparison:
         labels: npt.NDArray[np.int64],
         nodes: npt.NDArray[np.bool_],
         seed: int = 0,
+        baseline: Scores | None = None,
     ) -> None:
         self.name, self.rewritten_as, self.seed = name, rewritten_as, seed
         self.labels, self.nodes = labels, nodes
-        self.baseline = rewritten_as(parse("none")).scores("fp32")
+        self.baseline = rewritten_as(parse("none")).scores("fp32") if baseline is None else baseline
 
     def results(
         self, stack: Stack, formats: Sequence[str], skipped: list[LeftOut]
@@ -224,7 +225,8 @@ def judge_module(
         apply(network.graph, stack)
         return rewritten(network, stack)
 
-    comparison = _Comparison(name, rewritten_as, labels, nodes)
+    original = np.asarray(network.answers(network.inputs)[0], np.float32)  # as PyTorch runs it
+    comparison = _Comparison(name, rewritten_as, labels, nodes, baseline=original)
     shape = comparison.baseline.shape
     if len(shape) != 2 or shape[0] != labels.size:
         allowed = f"a score per node and class, for the {labels.size} nodes of `y`"
